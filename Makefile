@@ -1,0 +1,53 @@
+# Everything a developer types. `make demo` and `make test` need only Python 3.11 or newer and a package registry.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
+
+.PHONY: help setup demo test check format bench soak clean
+
+help:
+	@echo "make demo    train the demo with 1 and 2 workers and compare the digests (about two minutes)"
+	@echo "make test    run the tests"
+	@echo "make check   format, lint, types, direction of imports"
+	@echo "make bench   measure against peers; writes bench/out/"
+	@echo "make soak    the tests that take many minutes"
+	@echo "make setup   the environment with all development tools, in $(VENV)"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt lockstep/__init__.py | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt lockstep/__init__.py | $(BIN)/python
+	$(PIP) -e '.[dev,bench]'
+	@touch $@ $(VENV)/.runtime
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.runtime
+	$(BIN)/lockstep demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not soak" $(PYTEST_OPTIONS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_OPTIONS)
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

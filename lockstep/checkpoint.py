@@ -1,0 +1,201 @@
+"""Checkpoints: safetensors and JSON in a directory of their own, written under another name, synced, then renamed.
+
+    checkpoints/step-000000100/{model.safetensors, optimizer.safetensors, checkpoint.json}
+
+`checkpoint.json` holds the step, the digests and the checksum of the other files; a checkpoint whose files do not
+match it is not used. Reading the JSON and finding the newest good one needs no torch, so the supervisor does it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.digest import digest, entries_of_file, entries_of_tensors
+from lockstep.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT_VERSION = 1
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+class Damaged(Exception):  # noqa: N818
+    """A checkpoint that must not be used; the message names file and fault."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What `checkpoint.json` says."""
+
+    path: Path
+    step: int
+    digest: str
+    state_digest: str
+    best: dict[str, Any] | None
+    evaluated: int
+    """The last step that was evaluated; -1 for none."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the state that training does not touch any more."""
+
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    best: dict[str, Any] | None
+    evaluated: int
+
+    def digest(self) -> str:
+        return digest(entries_of_tensors(self.model.items()))
+
+    def state_digest(self) -> str:
+        entries = entries_of_tensors(self.model.items()) + entries_of_tensors(self.optimizer.items(), "optimizer/")
+        return digest(entries, also=f"step {self.step}")
+
+    def num_bytes(self) -> int:
+        tensors = [*self.model.values(), *self.optimizer.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def directory_name(step: int) -> str:
+    return f"step-{step:09d}"
+
+
+def write(root: Path, snapshot: Snapshot) -> Info:
+    """Write a checkpoint below `root`; when this returns, it is complete and on disk."""
+    from safetensors.torch import save_file
+
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / directory_name(snapshot.step)
+    temporary = root / f".{target.name}.{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        save_file(snapshot.model, temporary / FILES[0])
+        save_file(snapshot.optimizer, temporary / FILES[1])
+        document = {
+            "version": FORMAT_VERSION,
+            "step": snapshot.step,
+            "digest": snapshot.digest(),
+            "state_digest": snapshot.state_digest(),
+            "best": snapshot.best,
+            "evaluated": snapshot.evaluated,
+            "files": {name: _checksum(temporary / name) for name in FILES},
+        }
+        (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
+        for name in (*FILES, "checkpoint.json"):
+            _sync(temporary / name)
+        _sync(temporary)
+        if target.exists():
+            # A step that was redone has the same bits; what stands there is replaced only if it is damaged.
+            try:
+                return verify(target)
+            except Damaged:
+                shutil.rmtree(target)
+        temporary.rename(target)
+        _sync(root)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return read_info(target)
+
+
+def _checksum(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_info(path: Path) -> Info:
+    """Read `checkpoint.json`; Damaged if it does not say what it must."""
+    document = _read_document(path)
+    try:
+        return Info(
+            path=path,
+            step=int(document["step"]),
+            digest=str(document["digest"]),
+            state_digest=str(document["state_digest"]),
+            best=document["best"],
+            evaluated=int(document["evaluated"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path / 'checkpoint.json'} lacks {error}") from None
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    file = path / "checkpoint.json"
+    try:
+        document = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise Damaged(f"{file} is missing") from None
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{file} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise Damaged(f"{file} is not a JSON object")
+    if document.get("version") != FORMAT_VERSION:
+        raise UserError(
+            f"{file} has format version {document.get('version')!r}, this Lockstep reads {FORMAT_VERSION}: "
+            "use the version of Lockstep that wrote it, or a newer one"
+        )
+    return document
+
+
+def verify(path: Path) -> Info:
+    """Compare every file with its checksum."""
+    info = read_info(path)
+    files = _read_document(path).get("files")
+    for name in FILES:
+        if not isinstance(files, dict) or name not in files:
+            raise Damaged(f"{path / 'checkpoint.json'} has no checksum of {name}")
+        if not (path / name).is_file():
+            raise Damaged(f"{path / name} is missing")
+        if _checksum(path / name) != files[name]:
+            raise Damaged(f"{path / name} is damaged: its checksum differs")
+    return info
+
+
+def newest_good(root: Path) -> tuple[Info | None, list[str]]:
+    """The newest checkpoint whose files are all right, and what is wrong with the newer ones."""
+    problems: list[str] = []
+    for path in sorted(root.glob("step-*"), reverse=True):
+        try:
+            return verify(path), problems
+        except Damaged as damage:
+            problems.append(str(damage))
+    return None, problems
+
+
+def digest_of_files(info: Info) -> str:
+    """The digest, computed from the stored weights and not taken from the JSON."""
+    return digest(entries_of_file(info.path / FILES[0]))
+
+
+def load(path: Path, expected: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights and optimizer state; a UserError if they are those of another model."""
+    from safetensors.torch import load_file
+
+    model = load_file(path / FILES[0])
+    for name in sorted(set(expected) ^ set(model)):
+        where = "only the model" if name in expected else "only the checkpoint"
+        raise UserError(f"{path} is a checkpoint of another model: {where} has {name!r}")
+    for name, tensor in expected.items():
+        if model[name].shape != tensor.shape:
+            raise UserError(
+                f"{path} is a checkpoint of another model: {name!r} has shape {tuple(model[name].shape)} there and "
+                f"{tuple(tensor.shape)} here"
+            )
+    return model, load_file(path / FILES[1])

@@ -1,0 +1,26 @@
+"""Data sources, by name. A source is opened by the supervisor to check it, and by every worker to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstep.config import Data
+from lockstep.data import cifar, shapes, synthetic
+from lockstep.data.source import Dataset
+from lockstep.errors import unknown
+
+SOURCES: dict[str, Callable[[Data, int], Dataset]] = {
+    "cifar10": cifar.open_cifar10,
+    "shapes": shapes.open_shapes,
+    "synthetic": synthetic.open_synthetic,
+}
+
+EMBEDDED = ("shapes", "synthetic")
+"""Sources that need no path, so that `--data shapes` can name them."""
+
+
+def open_dataset(data: Data, seed: int) -> Dataset:
+    """Open the source that a recipe names; everything that can be wrong with it is a UserError."""
+    if data.source not in SOURCES:
+        raise unknown("data source", data.source, SOURCES)
+    return SOURCES[data.source](data, seed)

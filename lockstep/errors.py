@@ -1,0 +1,22 @@
+"""The errors that end a run with a sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what the user typed or in what a file holds: one sentence that says what to do, exit code 2."""
+
+
+class JobError(RuntimeError):
+    """The job failed while it ran (a worker raised or died): the first cause is in the message, exit code 1."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a name that is not in a registry: it shows the nearest known name, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}")

@@ -1,0 +1,154 @@
+"""The process group of one generation, and how to leave it at any moment.
+
+Works of gloo cannot be polled, only waited for, and a peer that stopped never answers. So one thread blocks in
+`wait()`, and the loop waits on a condition: when a new generation comes, it abandons thread, group and receive buffers
+together. Only `Group` refers to the process group, because dropping the last reference is what closes its sockets and
+wakes the peers. No collectives here: dropping a group with a pending one blocks.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from lockstep.device import Device
+from lockstep.generation import Generation
+
+# A slow peer is not a dead one: the supervisor decides who is dead, never a timeout in the data plane.
+PATIENCE = timedelta(hours=24)
+
+
+class Lost(Exception):  # noqa: N818
+    """An exchange did not finish: a peer failed, or a new generation is there."""
+
+
+class Task:
+    """Something that a thread does, and how it ended."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.finished = False
+        self.error: str | None = None
+        self.value: Any = None
+
+
+class Waiter:
+    """A thread that blocks on behalf of the loop. It is a daemon: an abandoned one ends later, without harm."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        threading.Thread(target=_run, args=(self._tasks, changed), name="exchange", daemon=True).start()
+
+    def submit(self, work: Callable[[], Any]) -> Task:
+        task = Task(work)
+        self._tasks.put(task)
+        return task
+
+
+def _run(tasks: queue.SimpleQueue[Task], changed: threading.Condition) -> None:
+    while True:
+        task = tasks.get()
+        try:
+            value, error = task.work(), None
+        except Exception as problem:  # only its text is kept: a traceback would keep the group alive
+            value, error = None, f"{type(problem).__name__}: {problem}"
+        with changed:
+            task.value, task.error, task.finished = value, error, True
+            changed.notify_all()
+        del task, value
+
+
+class Group:
+    """Point-to-point transfers between the members of a generation."""
+
+    def __init__(self, generation: Generation, rank: int, device: Device, changed: threading.Condition) -> None:
+        self.generation = generation
+        self.rank = rank
+        self.bytes_sent = 0
+        self._device = device
+        self._changed = changed
+        self._waiter = Waiter(changed)
+        self._group: Any = None
+        self._posted: list[Any] = []
+
+    def connect(self, abandoned: Callable[[], bool]) -> None:
+        """Meet the other members; Lost when a new generation is there first."""
+        arguments = self.generation, self.rank, self._device
+        self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
+
+    def post(self, sends: list[tuple[torch.Tensor, int, int]], receives: list[tuple[torch.Tensor, int, int]]) -> None:
+        """Start transfers: (tensor, peer, tag). Nothing blocks here."""
+        coalesce = self._device.backend == "nccl"
+        if coalesce:
+            self._group._start_coalescing(self._device.torch)
+        works = []
+        for tensor, peer, tag in receives:
+            works.append(self._group.recv([tensor], peer, tag))
+        for tensor, peer, tag in sends:
+            works.append(self._group.send([tensor], peer, tag))
+            self.bytes_sent += tensor.numel() * tensor.element_size()
+        if coalesce:
+            works = [self._group._end_coalescing(self._device.torch)]
+        self._posted += works
+
+    def wait(self, abandoned: Callable[[], bool]) -> None:
+        """Until everything posted so far is done; Lost when a peer failed or a new generation is there."""
+        works, self._posted = self._posted, []
+        self._finish(self._waiter.submit(partial(_wait_all, works, self._device)), abandoned)
+
+    def _finish(self, task: Task, abandoned: Callable[[], bool]) -> Any:
+        with self._changed:
+            self._changed.wait_for(lambda: task.finished or abandoned())
+        if not task.finished:
+            raise Lost("a new generation")
+        if task.error is not None:
+            raise Lost(task.error)
+        return task.value
+
+    def drop(self) -> None:
+        """Close the sockets; whoever waits for this member wakes up."""
+        if self._device.backend == "nccl" and self._group is not None:
+            self._group.abort()
+        self._posted.clear()
+        self._group = None
+
+
+def _wait_all(works: list[Any], device: Device) -> None:
+    for work in works:
+        work.wait()
+    device.finish()
+
+
+def listen() -> tuple[TCPStore, str]:
+    """The store that this process hosts if it becomes the first member; it listens on one interface only."""
+    host = address()
+    listener = socket.create_server((host, 0))
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True
+    )
+    return store, f"{host}:{port}"
+
+
+def address() -> str:
+    """The address at which other members reach this one."""
+    return "127.0.0.1"
+
+
+def _process_group(generation: Generation, rank: int, device: Device) -> Any:
+    host, _, port = generation.members[0].address.rpartition(":")
+    store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
+    prefixed = PrefixStore(f"{generation.secret}/{generation.number}", store)
+    if device.backend == "nccl":
+        return dist.ProcessGroupNCCL(prefixed, rank, len(generation), dist.ProcessGroupNCCL.Options())
+    return dist.ProcessGroupGloo(prefixed, rank, len(generation), PATIENCE)

@@ -1,0 +1,124 @@
+"""What a person sees while a job runs: a bar on a terminal, plain lines in a file. All of it goes to standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol
+
+PLAIN_SECONDS = 5.0
+"""Plain lines are at least so far apart, but for evaluations."""
+
+
+class Display(Protocol):
+    def start(self, title: str, first: int, last: int) -> None: ...
+
+    def train_row(self, row: dict[str, Any]) -> None: ...
+
+    def eval_row(self, row: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def display(quiet: bool = False) -> Display:
+    """The display that fits where standard error goes."""
+    if quiet:
+        return Silent()
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+def describe_eval(row: dict[str, Any]) -> str:
+    return (
+        f"step {row['step']}: top1 {row['top1']:.2%}, top5 {row['top5']:.2%}, loss {row['loss']:.4f} on "
+        f"{row['examples']} test images (best top1 {row['best_top1']:.2%})"
+    )
+
+
+def describe_train(row: dict[str, Any]) -> str:
+    return (
+        f"loss {row['loss']:.4f}, top1 {row['top1']:.2%}, lr {row['lr']:.4g}, "
+        f"{row['steps_per_second']:.2f} steps/s, {row['images_per_second']:.0f} images/s"
+    )
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self) -> None:
+        self._last, self._printed = 0, 0.0
+
+    def start(self, title: str, first: int, last: int) -> None:
+        self._last = last
+        self.note(title)
+
+    def train_row(self, row: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if now - self._printed >= PLAIN_SECONDS:
+            self._printed = now
+            self.note(f"step {row['step']}/{self._last}: {describe_train(row)}")
+
+    def eval_row(self, row: dict[str, Any]) -> None:
+        self.note(describe_eval(row))
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Silent:
+    """For programs that only want the result; warnings are still shown."""
+
+    def start(self, title: str, first: int, last: int) -> None:
+        pass
+
+    def train_row(self, row: dict[str, Any]) -> None:
+        pass
+
+    def eval_row(self, row: dict[str, Any]) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """For a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+        )
+        self._task: Any = None
+
+    def start(self, title: str, first: int, last: int) -> None:
+        self._progress.start()
+        self._progress.console.print(title, markup=False, highlight=False)
+        self._task = self._progress.add_task("steps", total=last, completed=first, figures="starting workers")
+
+    def train_row(self, row: dict[str, Any]) -> None:
+        figures = f"loss {row['loss']:.3f}  top1 {row['top1']:.1%}  {row['images_per_second']:.0f} images/s"
+        self._progress.update(self._task, completed=row["step"], figures=figures)
+
+    def eval_row(self, row: dict[str, Any]) -> None:
+        self.note(describe_eval(row))
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._progress.stop()

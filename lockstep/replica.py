@@ -1,0 +1,169 @@
+"""A worker's copy of what is trained: model, optimizer, statistics. All replicas are bit-identical after every step.
+
+A replica computes the gradient of a leaf into a vector, and applies a reduced vector. It does not know the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lockstep import models, optim, philox, schedule
+from lockstep.config import Recipe
+from lockstep.data.source import Batch, Dataset
+from lockstep.device import Device
+from lockstep.errors import UserError
+from lockstep.exchange.flat import Layout, Pool, Vector
+from lockstep.spans import Spans
+
+
+class Replica:
+    def __init__(self, recipe: Recipe, dataset: Dataset, num_steps: int, device: Device) -> None:
+        self.recipe = recipe
+        self.device = device
+        self.spans = Spans()
+        seed_generators(philox.leaf_seed(recipe.seed, -1, 0))
+        self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
+        self.layout = Layout.of(self.model, recipe.channels_last)
+        self.model.to(device.torch)
+        self.pool = Pool(self.layout, device.torch)
+        self._parameters = [parameter for _, parameter in self.model.named_parameters()]
+        self.weights = self._flatten_parameters()
+        self.statistics = self._flatten_statistics()
+        self._statistics_at_start = self.statistics.clone()
+        self._integers = [b for _, b in self.model.named_buffers() if not b.is_floating_point()]
+        self._integers_at_start = [b.clone() for b in self._integers]
+        self.optimizer = optim.build(recipe.optimizer, self.model)
+        self.learning_rate = schedule.learning_rate(
+            recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
+        )
+        self.model.train()
+
+    def _flatten_parameters(self) -> Tensor:
+        flat = torch.zeros(self.layout.statistics_start, dtype=torch.float32, device=self.device.torch)
+        for place, parameter in zip(self.layout.gradients, self._parameters, strict=True):
+            view = place.view(flat)
+            view.copy_(parameter.data)
+            parameter.data = view
+        return flat
+
+    def _flatten_statistics(self) -> Tensor:
+        start = self.layout.statistics_start
+        flat = torch.zeros(self.layout.integers_start - start, dtype=torch.float32, device=self.device.torch)
+        buffers = dict(self.model.named_buffers())
+        for place in self.layout.statistics:
+            view = flat[place.offset - start : place.offset - start + place.shape.numel()].view(place.shape)
+            view.copy_(buffers[place.name])
+            buffers[place.name].data = view
+        return flat
+
+    def gradient(self, batch: Batch, seed: int) -> Vector:
+        """A leaf's contribution: forward and backward from the state at the step's start, in a vector of its own."""
+        vector = self.pool.take()
+        vector.zero_gradients()
+        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
+            parameter.grad = view
+        self._rewind()
+        seed_generators(seed)
+        with self.spans("forward"):
+            images, labels = self.device.put(batch, self.recipe.channels_last)
+            logits = self.model(self.normalize(images))
+            loss = F.cross_entropy(logits, labels)
+        with self.spans("backward"):
+            loss.backward()
+        with torch.no_grad():
+            vector.statistics.copy_(self.statistics)
+            self._note_integers(vector)
+            top1, top5 = hits(logits.detach(), labels)
+            vector.counts[0].copy_(loss.detach())
+            vector.counts[1].copy_(top1)
+            vector.counts[2].copy_(top5)
+        return vector
+
+    def _rewind(self) -> None:
+        """Every leaf starts from the statistics of the step's start."""
+        self.statistics.copy_(self._statistics_at_start)
+        for live, start in zip(self._integers, self._integers_at_start, strict=True):
+            live.copy_(start)
+
+    def _note_integers(self, vector: Vector) -> None:
+        for view, live, start in zip(vector.integers, self._integers, self._integers_at_start, strict=True):
+            view.copy_(live.to(torch.int64) - start.to(torch.int64))
+
+    def check_integers(self, mine: list[Tensor], reduced: Vector) -> None:
+        """Integer buffers must change alike in every leaf, or no average of them means anything."""
+        for place, one, mean in zip(self.layout.integers, mine, reduced.integers, strict=True):
+            if not torch.equal(one, mean):
+                raise UserError(
+                    f"the integer buffer {place.name} changes differently from leaf to leaf: make it a floating-point "
+                    "buffer, which is averaged, or keep it out of the model's state"
+                )
+
+    def apply(self, reduced: Vector, step: int) -> None:
+        """The update: deterministic, elementwise, the same on every worker."""
+        for parameter, view in zip(self._parameters, reduced.gradients, strict=True):
+            parameter.grad = view
+        optim.set_learning_rate(self.optimizer, self.learning_rate(step))
+        self.optimizer.step()
+        self._statistics_at_start.copy_(reduced.statistics)
+        for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
+            start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
+        self._rewind()
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """uint8 to float: each image to mean 0 and deviation 1, with the floor 1/sqrt(n) on the deviation."""
+        images = images.float()
+        if self.recipe.data.standardize == "none":
+            return images / 255.0
+        return standardize(images)
+
+    def named_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Weights and buffers by name, tied ones once."""
+        yield from self.model.named_parameters()
+        yield from self.model.named_buffers()
+
+    def copy_state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Contiguous copies of weights and buffers, and of the optimizer's state, in the memory of the host."""
+
+        def copy(tensor: Tensor) -> Tensor:
+            return tensor.detach().to("cpu", copy=True).contiguous()
+
+        model = {name: copy(tensor) for name, tensor in self.named_state()}
+        optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
+        return model, optimizer
+
+    def load(self, state: dict[str, Tensor], optimizer_state: dict[str, Tensor]) -> None:
+        """Set weights, buffers and optimizer; names and shapes have been checked by the reader."""
+        with torch.no_grad():
+            for name, tensor in self.named_state():
+                tensor.copy_(state[name])
+        self._statistics_at_start.copy_(self.statistics)
+        for start, live in zip(self._integers_at_start, self._integers, strict=True):
+            start.copy_(live)
+        optim.load_state(self.optimizer, self.model, optimizer_state)
+
+
+def standardize(images: Tensor) -> Tensor:
+    """Per-image standardisation: (x - mean) / max(deviation, 1/sqrt(n))."""
+    size = images[0].numel()
+    deviation, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True, correction=0)
+    return (images - mean) / deviation.clamp_min(size**-0.5)
+
+
+def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """How many labels are the first guess, and how many are among the first five."""
+    count = min(5, logits.shape[1])
+    guesses = logits.topk(count, dim=1).indices == labels[:, None]
+    return guesses[:, 0].sum(), guesses.sum()
+
+
+def seed_generators(seed: int) -> None:
+    """Every generator that a model or a loss may draw from."""
+    torch.manual_seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    random.seed(seed)

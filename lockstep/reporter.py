@@ -1,0 +1,71 @@
+"""What a worker says about its progress: where it is (heartbeats), and rows of metrics (the first member only)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lockstep.config import Recipe
+from lockstep.digest import digest, entries_of_tensors
+from lockstep.membership import Membership
+from lockstep.replica import Replica
+from lockstep.spans import NAMES
+from lockstep.step import Step
+
+DIGEST_EVERY = 100
+"""Steps between two digests in the metrics."""
+
+
+class Reporter:
+    """Every worker counts, since all see the same reduced numbers; only the first one sends."""
+
+    def __init__(self, recipe: Recipe, replica: Replica, membership: Membership) -> None:
+        self._recipe = recipe
+        self._replica = replica
+        self._membership = membership
+        self._step, self._leaf = 0, None  # type: int, int | None
+        self._losses: list[float] = []
+        self._hits = 0.0
+        self._since = time.perf_counter()
+        self.totals = dict.fromkeys(NAMES, 0.0)
+
+    def at(self, step: int, leaf: int | None) -> None:
+        self._step, self._leaf = step, leaf
+
+    def place(self) -> str:
+        leaf = "" if self._leaf is None else f", leaf {self._leaf}"
+        return f"step {self._step}{leaf}, {self._replica.spans.current}"
+
+    def heartbeat(self) -> dict[str, Any]:
+        return {"step": self._step, "leaf": self._leaf, "phase": self._replica.spans.current}
+
+    def count(self, step: Step) -> None:
+        """Take note of a step that has been applied."""
+        loss, top1, _ = step.reduced.counts.tolist()
+        self._losses.append(loss)
+        self._hits += top1 * self._recipe.leaves
+
+    def report(self, done: int, is_first: bool) -> None:
+        """Send a row when one is due: means over the steps since the last row, in the order of steps."""
+        if not self._losses or (done % self._recipe.log_every and done % DIGEST_EVERY):
+            return
+        with self._replica.spans("report"):
+            now, steps = time.perf_counter(), len(self._losses)
+            seconds = now - self._since
+            spans = self._replica.spans.take()
+            for name, value in spans.items():
+                self.totals[name] += value
+            row: dict[str, Any] = {
+                "step": done,
+                "loss": sum(self._losses, 0.0) / steps,
+                "top1": self._hits / (steps * self._recipe.global_batch),
+                "lr": self._replica.learning_rate(done - 1),
+                "steps_per_second": steps / seconds,
+                "images_per_second": steps * self._recipe.global_batch / seconds,
+                "spans": {name: round(value, 6) for name, value in spans.items() if value},
+            }
+            if done % DIGEST_EVERY == 0 and is_first:
+                row["digest"] = digest(entries_of_tensors(self._replica.named_state()))
+            if is_first:
+                self._membership.send({"type": "metrics", "row": row})
+            self._losses, self._hits, self._since = [], 0.0, now

@@ -1,0 +1,34 @@
+"""Where the time of a step goes: seconds by name, added up as they pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NAMES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "checkpoint", "report")
+
+
+class Spans:
+    """Accumulates seconds per span. On a GPU a span ends when its kernels are queued, not when they are done."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(NAMES, 0.0)
+        self.current = "setup"
+        """The span that is open now, for heartbeats."""
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        before = self.current
+        self.current = name
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+            self.current = before
+
+    def take(self) -> dict[str, float]:
+        """The seconds since the last call."""
+        seconds, self.seconds = self.seconds, dict.fromkeys(NAMES, 0.0)
+        return seconds

@@ -1,0 +1,75 @@
+"""A step: its leaves, what this worker holds of them, and what is missing. The loop is made of these objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from lockstep import philox
+from lockstep.exchange import tree
+from lockstep.exchange.flat import Pool, Vector
+from lockstep.exchange.tree import Node
+from lockstep.membership import Membership
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One part of a step's batch, always computed whole, by one worker."""
+
+    step: int
+    index: int
+    seed: int
+    """Of every random generator that the leaf may draw from."""
+
+
+@dataclass
+class Step:
+    """Step number `index` (from 0) as one worker sees it."""
+
+    index: int
+    seed: int
+    membership: Membership
+    pool: Pool
+    reduced: Vector
+    """Where an exchange leaves its result. What is held stays untouched."""
+    held: dict[Node, Vector] = field(default_factory=dict)
+    """Aligned subtrees with their sums."""
+    computed: set[int] = field(default_factory=set)
+    """The leaves in `held`."""
+    losses: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The loss of every leaf that was computed here, for naming the one that is not a number."""
+    checks: bool = False
+    """Whether integer buffers are checked in this step: the first one of a process."""
+    sample: list[torch.Tensor] | None = None
+    """How one leaf changed the integer buffers, to be compared with the mean over all leaves."""
+    done: bool = False
+
+    def missing(self) -> Iterator[Leaf]:
+        """My leaves that are not held yet. A new generation is noticed between two of them."""
+        while True:
+            todo = [index for index in self.membership.leaves() if index not in self.computed]
+            if not todo:
+                return
+            yield Leaf(self.index, todo[0], philox.leaf_seed(self.seed, self.index, todo[0]))
+
+    def hold(self, leaf: Leaf, contribution: Vector) -> None:
+        """Keep a contribution; two siblings become their parent, so that few vectors are ever held."""
+        self.losses[leaf.index] = contribution.counts[0].clone()
+        if self.checks and self.sample is None:
+            self.sample = [view.clone() for view in contribution.integers]
+        node: Node = (0, leaf.index)
+        while (other := self.held.pop(tree.sibling(node), None)) is not None:
+            contribution.flat.add_(other.flat)
+            self.pool.give(other)
+            node = tree.parent(node)
+        self.held[node] = contribution
+        self.computed.add(leaf.index)
+
+    def next(self) -> Step:
+        """The step after this one; what was held is free again."""
+        for vector in self.held.values():
+            self.pool.give(vector)
+        self.held.clear()
+        return Step(self.index + 1, self.seed, self.membership, self.pool, self.reduced)

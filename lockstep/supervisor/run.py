@@ -1,0 +1,306 @@
+"""The supervisor at work: turns what happens into events for `machine`, and carries out what it decides.
+
+It imports no torch. It alone writes the run directory's metrics, best.json and the list of good checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep import device
+from lockstep.checkpoint import Info
+from lockstep.config import Job, Recipe, to_plain
+from lockstep.engines import ENGINES, Command
+from lockstep.evaluate import LeafResult
+from lockstep.metrics import MetricsFile, scalars
+from lockstep.progress import Display
+from lockstep.rundirectory import RunDirectory
+from lockstep.supervisor import machine as m
+from lockstep.supervisor.control import Control
+from lockstep.wire import Message
+
+FORMAT_VERSION = 1
+GRACE_SECONDS = 5.0
+"""How long processes may take to end after they were asked to."""
+EXIT_SECONDS = 2.0
+"""How long after the end of a connection the engine may take to say how the process ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A job that has been checked and can start."""
+
+    recipe: Recipe
+    job: Job
+    directory: RunDirectory
+    num_steps: int
+    num_evaluation_leaves: int
+    checkpoint: Info | None
+    best: dict[str, Any] | None
+    evaluate_only: bool = False
+    """Evaluate the checkpoint, and write nothing to the run directory but logs."""
+    program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
+    """The command of a worker."""
+
+    @property
+    def first_step(self) -> int:
+        return self.checkpoint.step if self.checkpoint is not None else 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """How it ended, and the last evaluation."""
+
+    outcome: m.Outcome
+    evaluation: dict[str, Any] | None
+    log: Path | None
+    """The log of the worker that the outcome is about."""
+
+
+def run(plan: Plan, display: Display) -> Result:
+    """Train until the job is over. When this returns, no process of it is left."""
+    return asyncio.run(Supervisor(plan, display).run())
+
+
+class Supervisor:
+    def __init__(self, plan: Plan, display: Display) -> None:
+        self._plan = plan
+        self._display = display
+        self._token = secrets.token_hex(16)
+        self._machine = m.Machine(
+            num_workers=plan.job.workers,
+            num_leaves=plan.recipe.leaves,
+            num_evaluation_leaves=plan.num_evaluation_leaves,
+            secret=secrets.token_hex(16),
+            best=plan.best,
+        )
+        self._engine = ENGINES[plan.job.engine]()
+        self._control = Control(self._token, self._welcome, self._on_message, self._on_connection_end)
+        self._over = asyncio.Event()
+        self._outcome: m.Outcome | None = None
+        self._evaluation: dict[str, Any] | None = None
+        self._exits: set[int] = set()
+        self._good: list[dict[str, Any]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._metrics: MetricsFile | None = None
+        self._events: Any = None
+
+    async def run(self) -> Result:
+        plan = self._plan
+        self._display.start(self._title(), plan.first_step, plan.num_steps)
+        with self._signals(), self._files():
+            try:
+                await self._control.start(self._engine.host)
+                self._announce()
+                for worker in range(plan.job.workers):
+                    await self._engine.start(self._command(worker), self._on_exit)
+                self._spawn(self._checkpoint_timer())
+                await self._over.wait()
+            finally:
+                self._control.send_all({"type": "shutdown"})
+                await self._engine.close(GRACE_SECONDS)
+                self._control.close()
+                for task in self._tasks:
+                    task.cancel()
+                (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
+                self._display.close()
+        assert self._outcome is not None
+        about = self._outcome.worker
+        return Result(self._outcome, self._evaluation, None if about is None else plan.directory.log("worker", about))
+
+    def _title(self) -> str:
+        recipe, job = self._plan.recipe, self._plan.job
+        start = f" from step {self._plan.first_step}" if self._plan.first_step else ""
+        workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
+        return (
+            f"{self._plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
+            f"{self._plan.num_steps} steps{start}; logs in {self._plan.directory.path / 'logs'}"
+        )
+
+    def _command(self, worker: int) -> Command:
+        recipe = self._plan.recipe
+        environment = {
+            "LOCKSTEP_CONTROL": self._control.address,
+            "LOCKSTEP_TOKEN": self._token,
+            "LOCKSTEP_ID": str(worker),
+            **device.environment(recipe.device, recipe.threads, worker),
+        }
+        return Command(worker, list(self._plan.program), environment, self._plan.directory.log("worker", worker))
+
+    def _announce(self) -> None:
+        """Where `stop` and the like find this supervisor; only the user may read it."""
+        document = {"version": FORMAT_VERSION, "address": self._control.address, "token": self._token}
+        self._plan.directory.write_json("supervisor.json", document, mode=0o600)
+
+    def _welcome(self, worker: int) -> Message | None:
+        plan = self._plan
+        if not 0 <= worker < plan.job.workers:
+            return None
+        finished = plan.first_step == plan.num_steps
+        return {
+            "type": "welcome",
+            "config": to_plain(plan.recipe, plan.job),
+            "num_steps": plan.num_steps,
+            "run_directory": str(plan.directory.path.resolve()),
+            "checkpoint": None if plan.checkpoint is None else str(plan.checkpoint.path.resolve()),
+            "best": plan.best,
+            "evaluated": -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated,
+        }
+
+    # What happens
+
+    def _on_message(self, worker: int, message: Message) -> None:
+        kind = message["type"]
+        if kind == "metrics":
+            self._record({"kind": "train", **message["row"]})
+        elif kind == "ready":
+            self._on_ready(worker, message)
+        elif kind == "evaluation":
+            result = LeafResult(message["count"], message["top1"], message["top5"], message["loss"])
+            self._handle(m.Evaluation(worker, message["step"], message["leaf"], result))
+        elif kind == "checkpointed":
+            self._handle(m.Checkpointed(message["step"], message["name"], message["digest"], message["reason"]))
+        elif kind == "checkpoint_failed":
+            self._handle(m.CheckpointFailed(message["step"], message["error"], message["reason"]))
+        elif kind == "finished":
+            self._record({"kind": "spans", "worker": worker, "step": message["step"], "seconds": message["spans"]})
+            self._handle(m.Finished(worker, message["step"], message["digest"]))
+        elif kind == "lost":
+            self._spawn(self._await_cause(worker, message["error"]))
+        elif kind == "error":
+            self._handle(m.Raised(worker, message["message"], message["where"], message["user"]))
+
+    def _on_ready(self, worker: int, message: Message) -> None:
+        needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
+        if free < needed and not self._plan.evaluate_only:
+            sentence = (
+                f"the disk of {self._plan.directory.path} is full: {free >> 20} MiB are free, and checkpoints of this "
+                f"model need {needed >> 20} MiB; free some space or choose another place with --run"
+            )
+            self._handle(m.Raised(worker, sentence, "before the first step", user=True))
+            return
+        if worker == 0 and not self._plan.evaluate_only:
+            document = {"version": FORMAT_VERSION, **message["environment"]}
+            self._plan.directory.write_json("environment.json", document)
+        self._handle(m.Ready(worker, message["address"]))
+
+    def _on_connection_end(self, worker: int) -> None:
+        self._spawn(self._await_exit(worker))
+
+    async def _await_exit(self, worker: int) -> None:
+        """The engine usually says in a moment how the process ended, which is a better cause than a lost connection."""
+        await asyncio.sleep(EXIT_SECONDS)
+        if worker not in self._exits:
+            self._handle(m.Gone(worker, "closed its connection"))
+
+    async def _await_cause(self, worker: int, error: str) -> None:
+        """An exchange fails when a peer dies, and that death is the cause to show; wait for it a moment."""
+        await asyncio.sleep(2 * EXIT_SECONDS)
+        self._handle(m.Gone(worker, f"lost the connection to its peers: {error}"))
+
+    def _on_exit(self, worker: int, how: str, by_signal: bool) -> None:
+        self._exits.add(worker)
+        self._handle(m.Gone(worker, how))
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._machine.stopping is None:
+            self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
+        self._handle(m.StopRequested(number.name))
+
+    async def _checkpoint_timer(self) -> None:
+        seconds = self._plan.recipe.checkpoints.every_seconds
+        while seconds > 0:
+            await asyncio.sleep(seconds)
+            self._handle(m.CheckpointTime())
+
+    # What to do about it
+
+    def _handle(self, event: m.Event) -> None:
+        for action in self._machine.handle(event):
+            match action:
+                case m.Send():
+                    self._control.send(action.worker, action.message)
+                case m.Record():
+                    self._record(action.row)
+                case m.KeepCheckpoint():
+                    self._keep(action)
+                case m.Warn():
+                    self._display.note(f"warning: {action.text}")
+                case m.End():
+                    self._outcome = action.outcome
+                    self._record({"kind": "end", "state": action.outcome.state, "digest": action.outcome.digest})
+                    self._over.set()
+
+    def _record(self, row: dict[str, Any]) -> None:
+        if row["kind"] == "train":
+            self._display.train_row(row)
+        if row["kind"] == "eval":
+            self._evaluation = row
+            self._display.eval_row(row)
+            if not self._plan.evaluate_only:
+                self._plan.directory.write_json("best.json", {"version": FORMAT_VERSION, **(self._machine.best or {})})
+        if self._metrics is not None:
+            self._metrics.write(row)
+        if self._events is not None and (values := scalars(row)):
+            self._events.write(values, row["step"])
+
+    def _keep(self, kept: m.KeepCheckpoint) -> None:
+        """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
+        directory = self._plan.directory
+        entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
+        self._good = [old for old in self._good if old["step"] != kept.step] + [entry]
+        self._good, dropped = (
+            self._good[-self._plan.recipe.checkpoints.keep :],
+            self._good[: -self._plan.recipe.checkpoints.keep],
+        )
+        directory.write_json("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": self._good})
+        for old in dropped:
+            shutil.rmtree(directory.checkpoints / old["name"], ignore_errors=True)
+        self._record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest})
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    @contextlib.contextmanager
+    def _files(self) -> Iterator[None]:
+        """The metrics file and TensorBoard's, for as long as the job runs."""
+        plan = self._plan
+        if plan.evaluate_only:
+            yield
+            return
+        listed = plan.directory.read_json("checkpoints.json") or {}
+        self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= plan.first_step]
+        self._metrics = MetricsFile(plan.directory.metrics, plan.first_step)
+        if plan.job.tensorboard:
+            from lockstep.tensorboard_events import TensorBoardEvents
+
+            self._events = TensorBoardEvents(plan.directory.path, plan.first_step)
+        try:
+            yield
+        finally:
+            self._metrics.close()
+            if self._events is not None:
+                self._events.close()

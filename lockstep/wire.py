@@ -1,0 +1,71 @@
+"""The bytes of a control connection: frames of a 4-byte length and JSON. Both ends use this file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from typing import Any
+
+PROTOCOL_VERSION = 1
+MAX_FRAME = 64 << 20
+MAX_GREETING = 64 << 10
+"""Nobody who has not shown the token may send more than this."""
+
+Message = dict[str, Any]
+_HEADER = struct.Struct(">I")
+
+
+class BadFrame(Exception):  # noqa: N818
+    """What came is not a frame of this protocol."""
+
+
+def encode(message: Message) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _HEADER.pack(len(body)) + body
+
+
+def decode(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"a frame holds no JSON: {error}") from None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise BadFrame("a frame is not an object with a type")
+    return message
+
+
+def _length(header: bytes, limit: int) -> int:
+    (length,) = _HEADER.unpack(header)
+    if length > limit:
+        raise BadFrame(f"a frame of {length} bytes, the limit is {limit}")
+    return int(length)
+
+
+async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME) -> Message:
+    """The next message; IncompleteReadError at the end of the stream, BadFrame for garbage."""
+    length = _length(await reader.readexactly(_HEADER.size), limit)
+    return decode(await reader.readexactly(length))
+
+
+def receive_frame(connection: socket.socket) -> Message | None:
+    """The next message, or None at the end of the stream."""
+    header = _receive_exactly(connection, _HEADER.size)
+    if header is None:
+        return None
+    body = _receive_exactly(connection, _length(header, MAX_FRAME))
+    return None if body is None else decode(body)
+
+
+def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
+    pieces = bytearray()
+    while len(pieces) < count:
+        try:
+            piece = connection.recv(min(1 << 20, count - len(pieces)))
+        except ConnectionError:
+            return None
+        if not piece:
+            return None
+        pieces += piece
+    return bytes(pieces)

@@ -1,0 +1,257 @@
+"""The worker: `python -m lockstep.worker`. Set-up, then THE LOOP (`train`).
+
+An engine starts it as a command; the supervisor's address and token are in its environment, the configuration comes
+over the control connection, so it needs no file of the run but the checkpoint it resumes from.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep import checkpoint, parent, strategies, wire
+from lockstep.config import Job, Recipe, from_plain
+from lockstep.data import open_dataset
+from lockstep.data.source import Dataset
+from lockstep.device import Device
+from lockstep.errors import UserError
+from lockstep.evaluate import evaluate_leaf
+from lockstep.evaluate import num_leaves as num_evaluation_leaves
+from lockstep.exchange import group
+from lockstep.membership import Membership
+from lockstep.replica import Replica
+from lockstep.reporter import Reporter
+from lockstep.step import Step
+from lockstep.strategies.synchronous import Synchronous
+from lockstep.writer import Writer
+
+
+@dataclass
+class Worker:
+    """Everything that the loop uses."""
+
+    recipe: Recipe
+    dataset: Dataset
+    replica: Replica
+    strategy: Synchronous
+    membership: Membership
+    reporter: Reporter
+    writer: Writer
+    first: int
+    """Index of the first step: 0, or that of the checkpoint."""
+    last: int
+    """The run stops exactly when so many steps are done."""
+    evaluated: int
+    """The last step that was evaluated; -1 for none."""
+    best: dict[str, Any] | None
+
+
+def train(worker: Worker) -> None:
+    """THE LOOP."""
+    strategy = worker.strategy
+    step = strategy.first_step(worker.first)
+    between_steps(worker, step)
+    while step.index < worker.last:
+        while not step.done:
+            for leaf in step.missing():
+                worker.reporter.at(step.index, leaf.index)
+                step.hold(leaf, strategy.contribution(leaf))
+            strategy.exchange(step)
+        check_reduced(worker, step)
+        strategy.apply(step)
+        worker.reporter.count(step)
+        step = step.next()
+        between_steps(worker, step)
+
+
+def between_steps(worker: Worker, step: Step) -> None:
+    """What is due when `step.index` steps are done: an evaluation, a checkpoint, a row of metrics."""
+    worker.reporter.at(step.index, None)
+    worker.reporter.report(step.index, worker.membership.is_first)
+    if evaluation_due(worker, step.index):
+        evaluate(worker, step.index)
+    if worker.membership.is_first:
+        save_if_due(worker, step.index)
+
+
+def evaluation_due(worker: Worker, done: int) -> bool:
+    every = worker.recipe.evaluation.every_steps
+    planned = done == worker.last or (every > 0 and done > 0 and done % every == 0)
+    return planned and worker.evaluated < done
+
+
+def evaluate(worker: Worker, done: int) -> None:
+    """Evaluate my part of the test set, then wait for the figures of the whole."""
+    config, membership = worker.recipe.evaluation, worker.membership
+    generation = membership.current
+    leaves = range(num_evaluation_leaves(len(worker.dataset.test), config))
+    with worker.replica.spans("evaluate"):
+        for leaf in leaves[generation.rank(membership.id) :: len(generation)]:
+            result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
+            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
+            if membership.is_first and membership.checkpoint_wanted:
+                save_if_due(worker, done)
+        membership.wait(lambda: done in membership.evaluations)
+    worker.evaluated = done
+    worker.best = membership.evaluations.pop(done)["best"]
+
+
+def save_if_due(worker: Worker, done: int) -> None:
+    """Take a snapshot when a checkpoint is due; a thread writes it while training goes on."""
+    config, membership = worker.recipe.checkpoints, worker.membership
+    wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
+    per_epoch = config.every_epochs * len(worker.dataset.train) / worker.recipe.global_batch
+    planned = done > worker.first and (
+        done == worker.last
+        or (config.every_steps > 0 and done % config.every_steps == 0)
+        or (per_epoch > 0 and math.floor(done / per_epoch) > math.floor((done - 1) / per_epoch))
+    )
+    if planned or wanted:
+        with worker.replica.spans("checkpoint"):
+            worker.writer.save(take_snapshot(worker, done), wanted)
+
+
+def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
+    model, optimizer = worker.replica.copy_state()
+    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated)
+
+
+def check_reduced(worker: Worker, step: Step) -> None:
+    """Stop before a loss that is not a number reaches the weights; check integer buffers once."""
+    if not math.isfinite(step.reduced.counts[0].item()):
+        bad = [leaf for leaf, loss in sorted(step.losses.items()) if not math.isfinite(loss.item())]
+        where = f"leaf {bad[0]}" if bad else "a leaf of another worker"
+        raise UserError(
+            f"the loss is not a number at step {step.index}, {where}: lower the learning rate or look at the data; "
+            "the last good checkpoint is untouched"
+        )
+    if step.sample is not None:
+        worker.replica.check_integers(step.sample, step.reduced)
+
+
+def set_up(welcome: dict[str, Any], membership: Membership) -> Worker:
+    """Build everything from the supervisor's welcome."""
+    recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
+    device = Device(recipe.device, recipe.threads)
+    dataset = open_dataset(recipe.data, recipe.seed)
+    replica = Replica(recipe, dataset, welcome["num_steps"], device)
+    first = 0
+    if welcome["checkpoint"] is not None:
+        path = Path(welcome["checkpoint"])
+        first = checkpoint.read_info(path).step
+        replica.load(*checkpoint.load(path, dict(replica.named_state())))
+    return assemble(recipe, job, dataset, replica, membership, first, welcome)
+
+
+def assemble(
+    recipe: Recipe,
+    job: Job,
+    dataset: Dataset,
+    replica: Replica,
+    membership: Membership,
+    first: int,
+    welcome: dict[str, Any],
+) -> Worker:
+    return Worker(
+        recipe=recipe,
+        dataset=dataset,
+        replica=replica,
+        strategy=strategies.build(job.strategy, recipe, dataset.train, replica, membership),
+        membership=membership,
+        reporter=Reporter(recipe, replica, membership),
+        writer=Writer(Path(welcome["run_directory"]) / "checkpoints", membership),
+        first=first,
+        last=welcome["num_steps"],
+        evaluated=welcome["evaluated"],
+        best=welcome["best"],
+    )
+
+
+def run() -> None:
+    """Connect, set up, train, report the end, and wait to be dismissed."""
+    id_ = int(os.environ["LOCKSTEP_ID"])
+    connection, welcome = connect(id_)
+    membership = Membership(id_, connection)
+    worker: Worker | None = None
+    try:
+        membership.listen()
+        worker = set_up(welcome, membership)
+        membership.heartbeat = worker.reporter.heartbeat
+        store, address = group.listen()
+        membership.send(
+            {
+                "type": "ready",
+                "address": address,
+                "step": worker.first,
+                "state_bytes": take_snapshot(worker, worker.first).num_bytes(),
+                "environment": worker.replica.device.describe(),
+            }
+        )
+        membership.wait(lambda: membership.generation is not None)
+        train(worker)
+        worker.writer.finish()
+        worker.strategy.close()
+        membership.send(
+            {
+                "type": "finished",
+                "step": worker.last,
+                "digest": take_snapshot(worker, worker.last).digest(),
+                "spans": worker.reporter.totals,
+            }
+        )
+        del store
+    except BaseException as error:
+        report_error(error, membership, worker)
+    membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+
+
+def report_error(error: BaseException, membership: Membership, worker: Worker | None) -> None:
+    """Tell the supervisor what was raised, and where in the training it was."""
+    text = traceback.format_exc()
+    print(text, file=sys.stderr, flush=True)
+    membership.send(
+        {
+            "type": "error",
+            "user": isinstance(error, UserError),
+            "message": str(error) if isinstance(error, UserError) else text,
+            "where": worker.reporter.place() if worker is not None else "set-up",
+        }
+    )
+
+
+def connect(id_: int) -> tuple[socket.socket, dict[str, Any]]:
+    """The control connection, after the handshake."""
+    host, _, port = os.environ["LOCKSTEP_CONTROL"].rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    greeting = {
+        "type": "hello",
+        "version": wire.PROTOCOL_VERSION,
+        "token": os.environ.pop("LOCKSTEP_TOKEN"),
+        "id": id_,
+        "pid": os.getpid(),
+    }
+    connection.sendall(wire.encode(greeting))
+    welcome = wire.receive_frame(connection)
+    if welcome is None:
+        sys.exit("lockstep worker: the supervisor refused the connection")
+    connection.settimeout(None)
+    return connection, welcome
+
+
+def main() -> None:
+    parent.follow()
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    run()
+
+
+if __name__ == "__main__":
+    main()
