@@ -7,14 +7,15 @@ UserError for what the user can mend and JobError when the job failed.
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, device, evaluate, models, references, rundirectory, strategies
-from lockstep.config import Job, Recipe, check_recipe, check_workers, with_settings
-from lockstep.data import EMBEDDED, open_dataset
+from lockstep.config import Data, Job, Recipe, check_recipe, check_workers, with_settings
+from lockstep.data import EMBEDDED, check_source, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.engines import check_engine
 from lockstep.errors import JobError, UserError, unknown
@@ -61,6 +62,11 @@ class Run:
     signal: str = ""
     """What stopped it."""
 
+    @property
+    def exit_code(self) -> int:
+        """As a shell expects it: 0, or 128 and the number of the signal."""
+        return 0 if self.state == "finished" else 128 + signal.Signals[self.signal].value
+
 
 def find_recipe(name: str) -> Recipe:
     """A built-in recipe, or the one that `file.py:function` returns."""
@@ -68,25 +74,36 @@ def find_recipe(name: str) -> Recipe:
         recipe = references.load(name)()
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
-        model = recipe.model
-        if references.is_reference(model.name):
-            recipe = replace(recipe, model=replace(model, name=references.absolute(model.name)))
-        return recipe
+        return _with_absolute_model(recipe, references.directory(name))
     if name not in RECIPES:
+        if name.endswith(".py"):
+            raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]()
+
+
+def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
+    """A model in a file is named relative to the recipe's file, and must be found from anywhere."""
+    if not references.is_reference(recipe.model.name):
+        return recipe
+    return replace(recipe, model=replace(recipe.model, name=references.absolute(recipe.model.name, base)))
+
+
+def _with_data(data: Data, asked: str) -> Data:
+    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR's for an embedded one)."""
+    if asked in EMBEDDED:
+        return replace(data, source=asked, path=None)
+    if not Path(asked).exists():
+        raise UserError(
+            f"there is no {asked}: give the directory of the data with --data, or one of {', '.join(EMBEDDED)}"
+        )
+    return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=str(Path(asked).resolve()))
 
 
 def resolve(recipe: Recipe, request: Request) -> Recipe:
     """The recipe with everything that was asked for, checked but for its data."""
     if request.data is not None:
-        embedded = request.data in EMBEDDED
-        new = (
-            replace(recipe.data, source=request.data, path=None)
-            if embedded
-            else replace(recipe.data, path=request.data)
-        )
-        recipe = replace(recipe, data=new)
+        recipe = replace(recipe, data=_with_data(recipe.data, request.data))
     changes: dict[str, Any] = {
         "leaves": request.leaves,
         "global_batch": request.batch_size,
@@ -98,7 +115,9 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = _with_length(recipe, request)
     recipe = with_settings(replace(recipe, device=device.choose(request.device)), request.settings)
+    recipe = _with_absolute_model(recipe, Path())
     check_recipe(recipe)
+    check_source(recipe.data.source)
     models.check_model(recipe.model)
     return recipe
 
@@ -235,7 +254,8 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
             f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
         )
     plan = _plan(recipe, _job(request, recipe, stored_job), directory, newest, request)
-    return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True), display)
+    best = None if request.data is not None else plan.best  # figures on other data are not compared with the run's own
+    return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
 
 
 def _plan(
@@ -287,14 +307,24 @@ def _supervise(plan: supervisor.Plan, display: Display) -> Run:
 def _failure(plan: supervisor.Plan, result: supervisor.Result) -> Exception:
     outcome = result.outcome
     if outcome.user:
-        return UserError(outcome.cause.partition(": ")[2] if outcome.cause.startswith("set-up: ") else outcome.cause)
+        return UserError(outcome.cause)
     who = f"worker {outcome.worker}, " if outcome.worker is not None else ""
     lines = [f"the job failed: {who}{outcome.cause.rstrip()}"]
+    if outcome.died and result.log is not None:
+        lines += _tail(result.log)
     if result.log is not None:
         lines.append(f"its log is {result.log}")
     if checkpoint.newest_good(plan.directory.checkpoints)[0] is not None:
         lines.append(f"continue from the newest checkpoint with: lockstep resume {plan.directory.name}")
     return JobError("\n".join(lines))
+
+
+def _tail(log: Path, count: int = 15) -> list[str]:
+    """The last lines of a log: a process that could not say what was wrong with it may have written it there."""
+    try:
+        return [f"  {line}" for line in log.read_text(errors="replace").splitlines()[-count:]]
+    except OSError:
+        return []
 
 
 def find_checkpoint(target: str) -> checkpoint.Info:

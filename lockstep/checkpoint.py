@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep.config import Checkpoints
 from lockstep.digest import digest, entries_of_file, entries_of_tensors
 from lockstep.errors import UserError
 
@@ -60,9 +62,13 @@ class Snapshot:
         entries = entries_of_tensors(self.model.items()) + entries_of_tensors(self.optimizer.items(), "optimizer/")
         return digest(entries, also=f"step {self.step}")
 
-    def num_bytes(self) -> int:
-        tensors = [*self.model.values(), *self.optimizer.values()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
+    """Whether a checkpoint is planned when `done` steps are done: every so many steps, or at the end of epochs."""
+    if config.every_steps > 0 and done % config.every_steps == 0:
+        return True
+    interval = config.every_epochs * steps_per_epoch
+    return interval > 0 and math.floor(done / interval) > math.floor((done - 1) / interval)
 
 
 def directory_name(step: int) -> str:

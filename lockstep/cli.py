@@ -152,16 +152,17 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
     run = api.evaluate_run(parsed.run, _request(parsed), display=progress.display())
-    _print_figures(run)
-    return 0
+    if run.state == "finished":
+        _print_figures(run)
+    return run.exit_code
 
 
 def _conclude(run: Run) -> int:
     """The last lines: final figures and digest, or how to go on."""
     if run.state == "stopped":
-        where = "with a checkpoint" if run.digest else "before there was anything to save"
+        where = "with a checkpoint" if run.digest else "at once, without a new checkpoint"
         print(f"stopped by {run.signal} {where}; continue with: lockstep resume {run.name}")
-        return 128 + signal.Signals[run.signal].value
+        return run.exit_code
     _print_figures(run)
     print(f"digest {run.digest}")
     return 0

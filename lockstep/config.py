@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -184,7 +185,9 @@ def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
         if not equals:
             raise UserError(f"--set takes key=value, such as schedule.lr=0.2, not {setting!r}")
         _set_path(plain, key.strip().split("."), _parse_value(text.strip()), key)
-    return recipe_from_plain(plain, "--set")
+        if key.strip() in ("steps", "epochs"):  # a length replaces the other one
+            plain["epochs" if key.strip() == "steps" else "steps"] = None
+    return recipe_from_plain(plain, "--set" if settings else f"recipe {recipe.name}")
 
 
 def _parse_value(text: str) -> Any:
@@ -237,7 +240,16 @@ def check_recipe(recipe: Recipe) -> None:
         f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other --leaves",
     )
     require(r.threads >= 1, f"threads must be at least 1, not {r.threads}")
-    require((r.steps is None) != (r.epochs is None), "give the length either in steps or in epochs, and not in both")
+    require(r.steps is not None or r.epochs is not None, "the recipe has no length: give it steps or epochs")
+    require(r.steps is None or r.epochs is None, "give the length either in steps or in epochs, and not in both")
+    numbers = (
+        r.epochs or 0.0,
+        r.schedule.lr,
+        r.schedule.warmup,
+        r.checkpoints.every_seconds,
+        r.checkpoints.every_epochs,
+    )
+    require(all(map(math.isfinite, numbers)), "lengths, intervals and the learning rate must be finite numbers")
     require(r.steps is None or r.steps >= 1, f"the number of steps must be at least 1, not {r.steps}")
     require(r.epochs is None or r.epochs > 0, f"the number of epochs must be positive, not {r.epochs}")
     require(r.log_every >= 1, f"log_every must be at least 1 step, not {r.log_every}")

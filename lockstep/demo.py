@@ -27,7 +27,7 @@ def show(display: Display, steps: int | None = None) -> int:
         performed.append(act(workers, steps, display))
         if performed[-1].run.state != "finished":
             print(f"the demo was stopped; continue this run with: lockstep resume {performed[-1].run.name}")
-            return 1
+            return performed[-1].run.exit_code
     _print_table(performed)
     digests = {one.run.digest for one in performed}
     if len(digests) > 1:

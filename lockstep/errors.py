@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MANY_NAMES = 16
+"""A longer list is not shown to someone who only mistyped."""
+
 
 class UserError(ValueError):
     """A mistake in what the user typed or in what a file holds: one sentence that says what to do, exit code 2."""
@@ -17,6 +20,9 @@ class JobError(RuntimeError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in a registry: it shows the nearest known name, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    # A part of a dotted name counts as near: `lr` for `schedule.lr`.
+    close = [one for one in names if one.endswith(f".{name}")] or difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    if close and len(names) > MANY_NAMES:
+        return UserError(f"unknown {kind} {name!r}: did you mean {close[0]!r}?")
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}")
+    return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}")

@@ -65,9 +65,9 @@ class Membership:
         """My leaves of a step."""
         return self.current.leaves(self.rank)
 
-    def wait(self, until: Callable[[], bool]) -> None:
+    def wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         with self.changed:
-            self.changed.wait_for(until)
+            self.changed.wait_for(until, timeout=seconds)
 
     def send(self, message: Message) -> None:
         if self._connection is None:

@@ -16,21 +16,32 @@ def is_reference(text: str) -> bool:
     return ":" in text and text.rpartition(":")[0].endswith(".py")
 
 
-def absolute(text: str) -> str:
+def directory(text: str) -> Path:
+    """Where the file of a reference is."""
+    return Path(text.rpartition(":")[0]).resolve().parent
+
+
+def absolute(text: str, base: Path) -> str:
     """The same reference with an absolute path, so that workers find it from any directory."""
     path, _, name = text.rpartition(":")
-    return f"{Path(path).resolve()}:{name}"
+    return f"{(base / path).resolve()}:{name}"
+
+
+def check(text: str) -> None:
+    """Refuse a reference to a file that is not there."""
+    path = text.rpartition(":")[0]
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path} (from {text!r})")
 
 
 def load(text: str) -> Any:
     """The object that `file.py:name` names."""
-    path_text, _, name = text.rpartition(":")
-    path = Path(path_text)
-    if not path.is_file():
-        raise UserError(f"there is no file {path_text} (from {text!r})")
-    module = _module(path.resolve())
+    check(text)
+    path, _, name = text.rpartition(":")
+    module = _module(Path(path).resolve())
     if not hasattr(module, name):
-        raise unknown(f"name in {path_text}", name, (n for n in vars(module) if not n.startswith("_")))
+        own = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        raise unknown(f"name in {path}", name, own)
     return getattr(module, name)
 
 

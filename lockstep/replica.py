@@ -17,6 +17,7 @@ from lockstep import models, optim, philox, schedule
 from lockstep.config import Recipe
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device
+from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
 from lockstep.spans import Spans
@@ -64,26 +65,35 @@ class Replica:
 
     def gradient(self, batch: Batch, seed: int) -> Vector:
         """A leaf's contribution: forward and backward from the state at the step's start, in a vector of its own."""
-        vector = self.pool.take()
-        vector.zero_gradients()
-        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
-            parameter.grad = view
-        self._rewind()
-        seed_generators(seed)
+        vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
             logits = self.model(self.normalize(images))
             loss = F.cross_entropy(logits, labels)
         with self.spans("backward"):
             loss.backward()
-        with torch.no_grad():
-            vector.statistics.copy_(self.statistics)
-            self._note_integers(vector)
-            top1, top5 = hits(logits.detach(), labels)
-            vector.counts[0].copy_(loss.detach())
-            vector.counts[1].copy_(top1)
-            vector.counts[2].copy_(top5)
+        self.end_leaf(vector, loss, logits, labels)
         return vector
+
+    def begin_leaf(self, seed: int) -> Vector:
+        """Make the model ready for a leaf: gradients go to a fresh vector, statistics and generators start anew."""
+        vector = self.pool.take()
+        vector.zero_gradients()
+        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
+            parameter.grad = view
+        self._rewind()
+        seed_generators(seed)
+        return vector
+
+    @torch.no_grad()
+    def end_leaf(self, vector: Vector, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Take down, behind the gradients, what the leaf did to the statistics, and its loss and hits."""
+        vector.statistics.copy_(self.statistics)
+        self._note_integers(vector)
+        top1, top5 = hits(logits, labels)
+        vector.counts[0].copy_(loss)
+        vector.counts[1].copy_(top1)
+        vector.counts[2].copy_(top5)
 
     def _rewind(self) -> None:
         """Every leaf starts from the statistics of the step's start."""
@@ -126,6 +136,14 @@ class Replica:
         """Weights and buffers by name, tied ones once."""
         yield from self.model.named_parameters()
         yield from self.model.named_buffers()
+
+    def digest(self) -> str:
+        """The digest of weights and buffers."""
+        return digest(entries_of_tensors(self.named_state()))
+
+    def num_bytes(self) -> int:
+        """About the size of a checkpoint: weights and buffers, and an optimizer that keeps as much again."""
+        return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
     def copy_state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Contiguous copies of weights and buffers, and of the optimizer's state, in the memory of the host."""

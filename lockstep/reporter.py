@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from lockstep.config import Recipe
-from lockstep.digest import digest, entries_of_tensors
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.spans import NAMES
@@ -45,9 +44,10 @@ class Reporter:
         self._losses.append(loss)
         self._hits += top1 * self._recipe.leaves
 
-    def report(self, done: int, is_first: bool) -> None:
+    def report(self, done: int, is_first: bool, at_end: bool) -> None:
         """Send a row when one is due: means over the steps since the last row, in the order of steps."""
-        if not self._losses or (done % self._recipe.log_every and done % DIGEST_EVERY):
+        due = at_end or done % self._recipe.log_every == 0 or done % DIGEST_EVERY == 0
+        if not self._losses or not due:
             return
         with self._replica.spans("report"):
             now, steps = time.perf_counter(), len(self._losses)
@@ -65,7 +65,7 @@ class Reporter:
                 "spans": {name: round(value, 6) for name, value in spans.items() if value},
             }
             if done % DIGEST_EVERY == 0 and is_first:
-                row["digest"] = digest(entries_of_tensors(self._replica.named_state()))
+                row["digest"] = self._replica.digest()
             if is_first:
                 self._membership.send({"type": "metrics", "row": row})
             self._losses, self._hits, self._since = [], 0.0, now

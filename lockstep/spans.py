@@ -14,8 +14,8 @@ class Spans:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(NAMES, 0.0)
-        self.current = "setup"
-        """The span that is open now, for heartbeats."""
+        self.current = "between"
+        """The span that is open now, for heartbeats and for naming the place of an error."""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

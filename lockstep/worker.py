@@ -13,6 +13,8 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from lockstep.config import Job, Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
-from lockstep.errors import UserError
+from lockstep.errors import JobError, UserError
 from lockstep.evaluate import evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
@@ -32,6 +34,9 @@ from lockstep.reporter import Reporter
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous
 from lockstep.writer import Writer
+
+NAMING_SECONDS = 5.0
+"""How long a worker waits for the one whose leaf has no finite loss to say so."""
 
 
 @dataclass
@@ -75,7 +80,7 @@ def train(worker: Worker) -> None:
 def between_steps(worker: Worker, step: Step) -> None:
     """What is due when `step.index` steps are done: an evaluation, a checkpoint, a row of metrics."""
     worker.reporter.at(step.index, None)
-    worker.reporter.report(step.index, worker.membership.is_first)
+    worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
     if evaluation_due(worker, step.index):
         evaluate(worker, step.index)
     if worker.membership.is_first:
@@ -106,15 +111,11 @@ def evaluate(worker: Worker, done: int) -> None:
 
 def save_if_due(worker: Worker, done: int) -> None:
     """Take a snapshot when a checkpoint is due; a thread writes it while training goes on."""
-    config, membership = worker.recipe.checkpoints, worker.membership
+    membership = worker.membership
     wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
-    per_epoch = config.every_epochs * len(worker.dataset.train) / worker.recipe.global_batch
-    planned = done > worker.first and (
-        done == worker.last
-        or (config.every_steps > 0 and done % config.every_steps == 0)
-        or (per_epoch > 0 and math.floor(done / per_epoch) > math.floor((done - 1) / per_epoch))
-    )
-    if planned or wanted:
+    steps_per_epoch = len(worker.dataset.train) / worker.recipe.global_batch
+    planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch)
+    if (planned and done > worker.first) or wanted:
         with worker.replica.spans("checkpoint"):
             worker.writer.save(take_snapshot(worker, done), wanted)
 
@@ -128,10 +129,11 @@ def check_reduced(worker: Worker, step: Step) -> None:
     """Stop before a loss that is not a number reaches the weights; check integer buffers once."""
     if not math.isfinite(step.reduced.counts[0].item()):
         bad = [leaf for leaf, loss in sorted(step.losses.items()) if not math.isfinite(loss.item())]
-        where = f"leaf {bad[0]}" if bad else "a leaf of another worker"
-        raise UserError(
-            f"the loss is not a number at step {step.index}, {where}: lower the learning rate or look at the data; "
-            "the last good checkpoint is untouched"
+        if not bad:  # the worker that computed the leaf names it
+            worker.membership.wait(lambda: False, seconds=NAMING_SECONDS)
+        raise JobError(
+            f"the loss is not a number at step {step.index}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
+            "rate or look at the data; earlier checkpoints are untouched"
         )
     if step.sample is not None:
         worker.replica.check_integers(step.sample, step.reduced)
@@ -145,10 +147,17 @@ def set_up(welcome: dict[str, Any], membership: Membership) -> Worker:
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
     first = 0
     if welcome["checkpoint"] is not None:
-        path = Path(welcome["checkpoint"])
-        first = checkpoint.read_info(path).step
-        replica.load(*checkpoint.load(path, dict(replica.named_state())))
+        first = restore(replica, Path(welcome["checkpoint"]))
     return assemble(recipe, job, dataset, replica, membership, first, welcome)
+
+
+def restore(replica: Replica, path: Path) -> int:
+    """Load a checkpoint; its step."""
+    try:
+        replica.load(*checkpoint.load(path, dict(replica.named_state())))
+        return checkpoint.read_info(path).step
+    except (checkpoint.Damaged, FileNotFoundError):
+        raise UserError(f"{path} has gone since the start, as when training goes on meanwhile: try again") from None
 
 
 def assemble(
@@ -175,8 +184,9 @@ def assemble(
     )
 
 
-def run() -> None:
-    """Connect, set up, train, report the end, and wait to be dismissed."""
+@contextmanager
+def joined() -> Iterator[Worker]:
+    """Connect, set up and become a member; afterwards report the end, and wait to be dismissed."""
     id_ = int(os.environ["LOCKSTEP_ID"])
     connection, welcome = connect(id_)
     membership = Membership(id_, connection)
@@ -190,24 +200,17 @@ def run() -> None:
             {
                 "type": "ready",
                 "address": address,
-                "step": worker.first,
-                "state_bytes": take_snapshot(worker, worker.first).num_bytes(),
+                "state_bytes": worker.replica.num_bytes(),
                 "environment": worker.replica.device.describe(),
             }
         )
         membership.wait(lambda: membership.generation is not None)
-        train(worker)
+        yield worker
         worker.writer.finish()
         worker.strategy.close()
-        membership.send(
-            {
-                "type": "finished",
-                "step": worker.last,
-                "digest": take_snapshot(worker, worker.last).digest(),
-                "spans": worker.reporter.totals,
-            }
-        )
-        del store
+        digest, spans = worker.replica.digest(), worker.reporter.totals
+        membership.send({"type": "finished", "step": worker.last, "digest": digest, "spans": spans})
+        del store  # it had to live as long as anyone might look for the group
     except BaseException as error:
         report_error(error, membership, worker)
     membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
@@ -221,10 +224,16 @@ def report_error(error: BaseException, membership: Membership, worker: Worker | 
         {
             "type": "error",
             "user": isinstance(error, UserError),
-            "message": str(error) if isinstance(error, UserError) else text,
-            "where": worker.reporter.place() if worker is not None else "set-up",
+            "message": str(error) if isinstance(error, UserError | JobError) else text,
+            "where": _where(error, worker),
         }
     )
+
+
+def _where(error: BaseException, worker: Worker | None) -> str:
+    if isinstance(error, JobError):
+        return ""  # it names the place itself
+    return "set-up" if worker is None else worker.reporter.place()
 
 
 def connect(id_: int) -> tuple[socket.socket, dict[str, Any]]:
@@ -250,7 +259,8 @@ def main() -> None:
     parent.follow()
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
-    run()
+    with joined() as worker:
+        train(worker)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,12 @@ EMBEDDED = ("shapes", "synthetic")
 """Sources that need no path, so that `--data shapes` can name them."""
 
 
+def check_source(name: str) -> None:
+    if name not in SOURCES:
+        raise unknown("data source", name, SOURCES)
+
+
 def open_dataset(data: Data, seed: int) -> Dataset:
     """Open the source that a recipe names; everything that can be wrong with it is a UserError."""
-    if data.source not in SOURCES:
-        raise unknown("data source", data.source, SOURCES)
+    check_source(data.source)
     return SOURCES[data.source](data, seed)

@@ -35,6 +35,7 @@ MODELS: dict[str, Entry] = {
 def check_model(model: Model) -> None:
     """Refuse an unknown model or option before any process starts."""
     if references.is_reference(model.name):
+        references.check(model.name)
         return
     if model.name not in MODELS:
         raise unknown("model", model.name, MODELS)

@@ -49,9 +49,12 @@ class Synchronous:
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""
+        return self._replica.gradient(self.batch(leaf), leaf.seed)
+
+    def batch(self, leaf: Leaf) -> Batch:
+        """A leaf's samples, usually read while the leaf before it was computed."""
         with self._replica.spans("data"):
-            batch = self._prefetcher.take(leaf.step, leaf.index, self._upcoming(leaf))
-        return self._replica.gradient(batch, leaf.seed)
+            return self._prefetcher.take(leaf.step, leaf.index, self._upcoming(leaf))
 
     def exchange(self, step: Step) -> None:
         """Add up what everyone holds; `step.done` tells whether the reduced vector is complete."""

@@ -139,6 +139,8 @@ class Outcome:
     """The worker that the cause is about."""
     user: bool = False
     """The cause is a sentence for the user."""
+    died: bool = False
+    """The worker ended without a word."""
 
 
 @dataclass
@@ -173,7 +175,8 @@ class Machine:
             case Finished():
                 return self._on_finished(event)
             case Raised():
-                return self._fail(f"{event.where}: {event.message}", event.worker, event.user)
+                place = "" if event.user or not event.where else f"{event.where}: "
+                return self._end(Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
             case Gone():
                 return self._on_gone(event)
             case CheckpointTime():
@@ -194,7 +197,7 @@ class Machine:
         results = self._results.setdefault(event.step, {})
         known = results.setdefault(event.leaf, event.result)
         if known != event.result:
-            return self._fail(f"leaf {event.leaf} of the test set was evaluated twice, with different results", None)
+            return self._fail(f"leaf {event.leaf} of the test set was evaluated twice, with different results")
         if len(results) < self.num_evaluation_leaves:
             return []
         figures = combine(self._results.pop(event.step))
@@ -213,7 +216,7 @@ class Machine:
     def _on_checkpoint_failed(self, event: CheckpointFailed) -> list[Action]:
         text = f"the checkpoint of step {event.step} could not be written: {event.error}"
         if event.reason == "stop":
-            return self._fail(f"stopping on {self.stopping}, but {text}", None)
+            return self._fail(f"stopping on {self.stopping}, but {text}")
         return [Warn(text)]
 
     def _on_finished(self, event: Finished) -> list[Action]:
@@ -224,11 +227,11 @@ class Machine:
         digests = set(self._finished.values())
         if len(digests) > 1:
             listing = ", ".join(f"worker {worker}: {digest[:12]}" for worker, digest in sorted(self._finished.items()))
-            return self._fail(f"the replicas differ at the end, which must not happen ({listing})", None)
+            return self._fail(f"the replicas differ at the end, which must not happen ({listing})")
         return self._end(Outcome("finished", digests.pop()))
 
     def _on_gone(self, event: Gone) -> list[Action]:
-        return self._fail(event.how, event.worker)
+        return self._end(Outcome("failed", None, event.how, event.worker, died=True))
 
     def _on_stop(self, event: StopRequested) -> list[Action]:
         if self.stopping is not None:
@@ -245,8 +248,8 @@ class Machine:
         assert self.generation is not None
         return [Send(member.id, message) for member in self.generation.members]
 
-    def _fail(self, cause: str, worker: int | None, user: bool = False) -> list[Action]:
-        return self._end(Outcome("failed", None, cause, worker, user))
+    def _fail(self, cause: str) -> list[Action]:
+        return self._end(Outcome("failed", None, cause))
 
     def _end(self, outcome: Outcome) -> list[Action]:
         self.outcome = outcome

@@ -100,7 +100,8 @@ class Supervisor:
         with self._signals(), self._files():
             try:
                 await self._control.start(self._engine.host)
-                self._announce()
+                if not plan.evaluate_only:
+                    self._announce()
                 for worker in range(plan.job.workers):
                     await self._engine.start(self._command(worker), self._on_exit)
                 self._spawn(self._checkpoint_timer())
@@ -111,11 +112,12 @@ class Supervisor:
                 self._control.close()
                 for task in self._tasks:
                     task.cancel()
-                (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
+                if not plan.evaluate_only:
+                    (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
                 self._display.close()
         assert self._outcome is not None
         about = self._outcome.worker
-        return Result(self._outcome, self._evaluation, None if about is None else plan.directory.log("worker", about))
+        return Result(self._outcome, self._evaluation, None if about is None else self._log(about))
 
     def _title(self) -> str:
         recipe, job = self._plan.recipe, self._plan.job
@@ -134,7 +136,10 @@ class Supervisor:
             "LOCKSTEP_ID": str(worker),
             **device.environment(recipe.device, recipe.threads, worker),
         }
-        return Command(worker, list(self._plan.program), environment, self._plan.directory.log("worker", worker))
+        return Command(worker, list(self._plan.program), environment, self._log(worker))
+
+    def _log(self, worker: int) -> Path:
+        return self._plan.directory.log("evaluator" if self._plan.evaluate_only else "worker", worker)
 
     def _announce(self) -> None:
         """Where `stop` and the like find this supervisor; only the user may read it."""

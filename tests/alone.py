@@ -1,0 +1,41 @@
+"""Training inside the test's own process, without a supervisor: the same loop objects, for quick tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lockstep import strategies
+from lockstep.config import Recipe
+from lockstep.data import open_dataset
+from lockstep.device import Device
+from lockstep.membership import Membership
+from lockstep.recipes import demo
+from lockstep.replica import Replica
+from lockstep.step import Step
+from lockstep.strategies.synchronous import Synchronous
+
+
+def tiny_recipe(**changes: object) -> Recipe:
+    """The demo with 4 leaves of 4 images."""
+    return replace(demo(), leaves=4, global_batch=16, epochs=None, steps=3, **changes)  # type: ignore[arg-type]
+
+
+def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
+    dataset = open_dataset(recipe.data, recipe.seed)
+    assert recipe.steps is not None
+    replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads))
+    strategy = strategies.build("allreduce", recipe, dataset.train, replica, Membership.alone(recipe.leaves))
+    return replica, strategy, strategy.first_step(0)
+
+
+def train(recipe: Recipe) -> Replica:
+    replica, strategy, step = set_up(recipe)
+    while step.index < (recipe.steps or 0):
+        while not step.done:
+            for leaf in step.missing():
+                step.hold(leaf, strategy.contribution(leaf))
+            strategy.exchange(step)
+        strategy.apply(step)
+        step = step.next()
+    strategy.close()
+    return replica

@@ -1,0 +1,76 @@
+"""What tests share: a quiet place to run the real command, and the rule that CI skips nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """In CI a skipped test is a failed one: what it needs must be installed."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("LOCKSTEP_FORBID_SKIPS"):
+        report.outcome = "failed"
+        report.longrepr = f"skipping is forbidden here: {report.longrepr}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The embedded data are drawn once per session, and not in the user's home."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """The real command in the background."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lockstep", *arguments],
+        cwd=cwd,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run(*arguments: str, cwd: Path | None = None, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    """The real command, to its end."""
+    process = start(*arguments, cwd=cwd)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
+
+
+@pytest.fixture
+def lockstep(workspace: Path) -> Command:
+    """Run `lockstep ...` in the workspace."""
+    return run
+
+
+def digest_in(result: subprocess.CompletedProcess[str]) -> str:
+    """The digest that a training printed; the whole output if it did not."""
+    assert result.returncode == 0, result.stderr + result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("digest "), result.stdout
+    return last.split()[1]

@@ -1,0 +1,130 @@
+"""Who may connect: strangers are dropped without an answer, and do not disturb those who belong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from lockstep import wire
+from lockstep.supervisor import control
+from lockstep.supervisor.control import Control
+from lockstep.wire import Message
+
+
+def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int, Message]], list[int]]:
+    """Run a control server and talk to it; what it let through, and whose connections ended."""
+    messages: list[tuple[int, Message]] = []
+    ends: list[int] = []
+
+    async def main() -> None:
+        server = Control(
+            "secret",
+            lambda worker: {"type": "welcome"} if worker < 2 else None,
+            lambda worker, message: messages.append((worker, message)),
+            ends.append,
+        )
+        await server.start("127.0.0.1")
+        await talk(server)
+        server.close()
+
+    asyncio.run(main())
+    return messages, ends
+
+
+async def connect(server: Control) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = server.address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+def hello(**changes: object) -> Message:
+    return {"type": "hello", "version": wire.PROTOCOL_VERSION, "token": "secret", "id": 0, **changes}
+
+
+async def is_refused(server: Control, data: bytes) -> bool:
+    reader, writer = await connect(server)
+    writer.write(data)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return answer == b""
+
+
+def test_a_worker_with_the_token_is_welcome_and_heard() -> None:
+    async def talk(server: Control) -> None:
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello()) + wire.encode({"type": "ready"}))
+        assert (await wire.read_frame(reader))["type"] == "welcome"
+        server.send(0, {"type": "generation"})
+        assert (await wire.read_frame(reader))["type"] == "generation"
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.05)
+
+    messages, ends = scenario(talk)
+    assert messages == [(0, {"type": "ready"})]
+    assert ends == [0]
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        hello(token="wrong"),
+        hello(token=None),
+        hello(token=["secret"]),
+        hello(id="0"),
+        hello(id=7),
+        hello(version=0),
+        hello(type="ready"),
+    ],
+    ids=["token", "none", "list", "text id", "unknown id", "version", "type"],
+)
+def test_a_wrong_greeting_is_refused(greeting: Message) -> None:
+    async def talk(server: Control) -> None:
+        assert await is_refused(server, wire.encode(greeting))
+
+    assert scenario(talk) == ([], [])
+
+
+def test_garbage_disturbs_nobody() -> None:
+    """A port scanner, HTTP, huge lengths, random bytes: refused, while a member goes on."""
+    numbers = random.Random(0)
+    garbage = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x05{{{{{",
+        b"\x00\x01\x00\x01" + b"x" * 100,
+        wire.encode(hello())[:-3],
+        *(numbers.randbytes(numbers.randrange(1, 400)) for _ in range(50)),
+        (b"\x00\x00\x40\x00" + b"[" * 0x4000),
+    ]
+
+    async def talk(server: Control) -> None:
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello()))
+        await wire.read_frame(reader)
+        for data in garbage:
+            assert await is_refused(server, data)
+        assert await is_refused(server, wire.encode(hello()))  # the number is taken
+        writer.write(wire.encode({"type": "still here"}))
+        server.send(0, {"type": "still there"})
+        assert (await wire.read_frame(reader))["type"] == "still there"
+        writer.close()
+
+    messages, _ = scenario(talk)
+    assert messages == [(0, {"type": "still here"})]
+
+
+def test_a_silent_stranger_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "HANDSHAKE_SECONDS", 0.1)
+
+    async def talk(server: Control) -> None:
+        reader, writer = await connect(server)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+
+    assert scenario(talk) == ([], [])

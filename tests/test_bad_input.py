@@ -1,0 +1,139 @@
+"""Bad input: one sentence that says what to do, exit code 2, no traceback, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.data.test_cifar import write
+from tests.test_resume import TINY
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence."""
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("lockstep: ")
+    return last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "resnet20-cifar1"], "did you mean 'resnet20-cifar10'"),
+        (["train", "nowhere.py:recipe"], "there is no file nowhere.py"),
+        (["train", "demo", "--set", "schedul.lr=1"], "did you mean 'schedule.lr'"),
+        (["train", "demo", "--workers", "5"], "5 workers cannot share 4 leaves"),
+        (["train", "demo", "--workers", "0"], "at least 1"),
+        (["train", "demo", "--batch-size", "126"], "take a batch size of 128"),
+        (["train", "demo", "--leaves", "3"], "power of two"),
+        (["train", "resnet20-cifar10"], "--data"),
+        (["train", "resnet20-cifar10", "--data", "nothing"], "there is no nothing"),
+        (
+            ["train", "demo", "--data", "shape"],
+            "there is no shape: give the directory of the data with --data, or one of",
+        ),
+        (["train", "demo", "--data", "."], "holds no data_batch_*.bin"),
+        (["train", "demo", "--epochs", "inf"], "finite"),
+        (["train", "demo", "--set", "lr=2"], "did you mean 'schedule.lr'"),
+        (["train", "demo", "--set", "model.name=mine.py:net"], "there is no file"),
+        (["train", "mine.py"], "mine.py:my_recipe"),
+        (["config", "demo", "--set", "data.source=cifar"], "did you mean 'cifar10'"),
+        (["train", "demo", "--strategy", "alreduce"], "did you mean 'allreduce'"),
+        (["train", "demo", "--engine", "lokal"], "did you mean 'local'"),
+        (["train", "demo", "--resume"], "--run NAME"),
+        (["train", "demo", "--device", "cuda"], "no visible GPU"),
+        (["train", "demo", "--run", "/proc/nowhere"], "choose another place with --run"),
+        (["train", "demo", "--set", "model.name=smal"], "did you mean 'small'"),
+        (["train", "demo", "--set", "data.source=shape"], "did you mean 'shapes'"),
+        (["train", "demo", "--epochs", "0"], "epochs must be positive"),
+        (["resume", "last"], "there is no run"),
+        (["evaluate", "nothing"], "is not a run"),
+        (["digest", "nothing"], "is not a run"),
+    ],
+    ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",
+)
+def test_bad_arguments(lockstep: Command, workspace: Path, arguments: list[str], sentence: str) -> None:
+    assert sentence in refused(lockstep(*arguments))
+    assert not (workspace / "runs").exists()
+
+
+def test_a_truncated_file_and_a_wrong_label_are_named(lockstep: Command, workspace: Path) -> None:
+    write(workspace / "data")
+    victim = workspace / "data/data_batch_3.bin"
+    good = victim.read_bytes()
+    victim.write_bytes(good[:-1])
+    assert "data_batch_3.bin is truncated" in refused(lockstep("train", "resnet20-cifar10", "--data", "data"))
+    victim.write_bytes(b"\x63" + good[1:])
+    assert "record 0: label 99" in refused(lockstep("train", "resnet20-cifar10", "--data", "data"))
+
+
+def test_an_existing_run_is_not_overwritten(lockstep: Command, workspace: Path) -> None:
+    (workspace / "runs/mine").mkdir(parents=True)
+    (workspace / "runs/mine/config.json").write_text("precious")
+    assert "add --resume" in refused(lockstep("train", *TINY, "--run", "mine"))
+    assert "config.json cannot be read" in refused(lockstep("resume", "mine"))
+    assert (workspace / "runs/mine/config.json").read_text() == "precious"
+    assert "did you mean 'mine'" in refused(lockstep("resume", "mien"))
+
+
+def test_a_recipe_that_is_not_one(lockstep: Command, workspace: Path) -> None:
+    (workspace / "mine.py").write_text("def recipe():\n    return 5\n")
+    assert "returned int" in refused(lockstep("train", "mine.py:recipe"))
+    assert "did you mean 'recipe'" in refused(lockstep("train", "mine.py:recipes"))
+
+
+def test_a_checkpoint_of_another_model(lockstep: Command, workspace: Path) -> None:
+    assert lockstep("train", *TINY, "--steps", "2", "--workers", "1", "--run", "run").returncode == 0
+    path = workspace / "runs/run/config.json"
+    config = json.loads(path.read_text())
+    config["recipe"]["model"]["options"] = {"width": 8}
+    path.write_text(json.dumps(config))
+    sentence = refused(lockstep("resume", "run", "--steps", "4"))
+    assert "is a checkpoint of another model" in sentence
+    assert "shape" in sentence
+
+
+def test_fewer_steps_than_done(lockstep: Command) -> None:
+    assert lockstep("train", *TINY, "--steps", "3", "--workers", "1", "--run", "run").returncode == 0
+    assert "has 3 steps already" in refused(lockstep("resume", "run", "--steps", "2"))
+
+
+@pytest.fixture
+def small_disk(workspace: Path) -> Iterator[Path]:
+    """A real file system of 64 KiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    mount = workspace / "small"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], capture_output=True, text=True
+    )
+    if made.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {made.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_disk_too_small_for_a_checkpoint_is_refused_before_the_first_step(
+    lockstep: Command, small_disk: Path
+) -> None:
+    result = lockstep(
+        "train", *TINY, "--steps", "5", "--workers", "1", "--no-tensorboard", "--run", f"{small_disk}/run"
+    )
+    assert "is full" in refused(result)
+    assert '"kind": "train"' not in (small_disk / "run/metrics.jsonl").read_text()
+
+
+def test_a_full_disk_is_refused(lockstep: Command, small_disk: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "ballast").write_bytes(b"x" * (128 << 10))
+    result = lockstep("train", *TINY, "--steps", "5", "--workers", "1", "--run", f"{small_disk}/run")
+    assert "No space left" in refused(result)

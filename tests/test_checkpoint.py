@@ -1,0 +1,139 @@
+"""The files of a checkpoint: complete or not there, and every damage is found."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep import checkpoint
+from lockstep.checkpoint import Damaged, Snapshot
+from lockstep.config import Checkpoints
+from lockstep.errors import UserError
+
+
+def snapshot(step: int) -> Snapshot:
+    model = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor(step)}
+    return Snapshot(step, model, {"b/momentum_buffer": torch.ones(2, 3)}, best={"top1": 0.5, "step": 1}, evaluated=1)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    info = checkpoint.write(tmp_path, snapshot(7))
+    assert checkpoint.verify(info.path) == info
+    assert (info.step, info.best, info.evaluated) == (7, {"top1": 0.5, "step": 1}, 1)
+    assert checkpoint.digest_of_files(info) == info.digest == snapshot(7).digest()
+    model, optimizer = checkpoint.load(info.path, snapshot(7).model)
+    assert torch.equal(model["b"], snapshot(7).model["b"])
+    assert torch.equal(optimizer["b/momentum_buffer"], torch.ones(2, 3))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000007"]
+
+
+def test_the_digest_sees_names_shapes_types_and_bytes() -> None:
+    def digest(tensors: dict[str, torch.Tensor]) -> str:
+        return Snapshot(0, tensors, {}, None, -1).digest()
+
+    base = {"x": torch.zeros(2, 3), "y": torch.ones(1)}
+    variants = [
+        {"y": torch.ones(1), "x": torch.zeros(2, 3)},  # another order of insertion: the same digest
+        {"z": torch.zeros(2, 3), "y": torch.ones(1)},
+        {"x": torch.zeros(3, 2), "y": torch.ones(1)},
+        {"x": torch.zeros(2, 3, dtype=torch.int32), "y": torch.ones(1)},
+        {"x": torch.full((2, 3), -0.0), "y": torch.ones(1)},
+    ]
+    digests = [digest(variant) for variant in variants]
+    assert digests[0] == digest(base)
+    assert digest(base) not in digests[1:]
+    assert len(set(digests)) == 5
+    channels_last = torch.arange(16.0).view(1, 4, 2, 2)
+    assert digest({"x": channels_last.contiguous(memory_format=torch.channels_last)}) == digest({"x": channels_last})
+
+
+def test_the_state_digest_also_sees_optimizer_and_step() -> None:
+    base = snapshot(7)
+    assert base.state_digest() != Snapshot(8, base.model, base.optimizer, None, -1).state_digest()
+    assert base.state_digest() != Snapshot(7, base.model, {}, None, -1).state_digest()
+    assert base.state_digest() == Snapshot(7, base.model, base.optimizer, None, 5).state_digest()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "checkpoint.json"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_every_damage_is_found_and_the_older_one_used(tmp_path: Path, name: str, damage: str) -> None:
+    checkpoint.write(tmp_path, snapshot(1))
+    victim = checkpoint.write(tmp_path, snapshot(2)).path / name
+    data = bytearray(victim.read_bytes())
+    if damage == "flipped":
+        data[2] ^= 0x80  # in JSON no valid text any more
+    victim.write_bytes(data[: len(data) // 2] if damage == "cut" else data)
+    if damage == "missing":
+        victim.unlink()
+    newest, problems = checkpoint.newest_good(tmp_path)
+    assert newest is not None
+    assert newest.step == 1
+    assert len(problems) == 1
+    assert name in problems[0]
+
+
+@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename"])
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.write(tmp_path, snapshot(1))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os if call == "fsync" else Path, call, full)
+        if call == "mkdir":
+            patch.setattr(Path, "mkdir", lambda self, **kw: None if kw.get("exist_ok") else full())
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.write(tmp_path, snapshot(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
+    assert checkpoint.write(tmp_path, snapshot(2)).step == 2
+
+
+def test_a_redone_step_replaces_only_a_damaged_checkpoint(tmp_path: Path) -> None:
+    first = checkpoint.write(tmp_path, snapshot(1))
+    before = (first.path / "model.safetensors").stat().st_ino
+    checkpoint.write(tmp_path, snapshot(1))
+    assert (first.path / "model.safetensors").stat().st_ino == before
+    (first.path / "model.safetensors").write_bytes(b"broken")
+    assert checkpoint.verify(checkpoint.write(tmp_path, snapshot(1)).path) == first
+
+
+def test_leftovers_of_a_killed_writer_are_no_checkpoints(tmp_path: Path) -> None:
+    good = checkpoint.write(tmp_path, snapshot(1))
+    shutil.copytree(good.path, tmp_path / ".step-000000009.4711")
+    newest, problems = checkpoint.newest_good(tmp_path)
+    assert newest == good
+    assert problems == []
+
+
+def test_another_model_and_another_version_are_refused(tmp_path: Path) -> None:
+    path = checkpoint.write(tmp_path, snapshot(1)).path
+    with pytest.raises(UserError, match="only the model has 'c'"):
+        checkpoint.load(path, {**snapshot(1).model, "c": torch.ones(1)})
+    with pytest.raises(UserError, match="only the checkpoint has 'b'"):
+        checkpoint.load(path, {"a": torch.tensor(1)})
+    document = json.loads((path / "checkpoint.json").read_text())
+    (path / "checkpoint.json").write_text(json.dumps({**document, "version": 99}))
+    with pytest.raises(UserError, match="format version 99"):
+        checkpoint.verify(path)
+    (path / "checkpoint.json").write_text(json.dumps({"version": 1}))
+    with pytest.raises(Damaged, match="lacks 'step'"):
+        checkpoint.read_info(path)
+
+
+def test_checkpoints_are_due_by_steps_and_at_the_ends_of_epochs() -> None:
+    """F75."""
+
+    def due(config: Checkpoints) -> list[int]:
+        return [done for done in range(1, 21) if checkpoint.is_due(config, done, steps_per_epoch=7.5)]
+
+    assert due(Checkpoints(every_steps=6)) == [6, 12, 18]
+    assert due(Checkpoints(every_epochs=1)) == [8, 15]
+    assert due(Checkpoints(every_epochs=0.5)) == [4, 8, 12, 15, 19]
+    assert due(Checkpoints()) == []

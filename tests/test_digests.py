@@ -1,0 +1,50 @@
+"""The promise: one recipe, one digest, for every number of workers; and controls that show the digest can differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep import metrics
+from tests.conftest import Command, digest_in
+
+# Small enough for many runs: 8 leaves of 4 images, evaluated in uneven leaves.
+COMMON = ["--data", "shapes", "--leaves", "8", "--batch-size", "32", "--steps", "20", "--lr", "0.05"]
+SMALL_EVALUATION = ["--set", "evaluation.leaf_batch=70", "--set", "evaluation.max_leaves=4"]
+RESNET = ["resnet20-cifar10", *COMMON, *SMALL_EVALUATION]
+DROPOUT = ["demo", *COMMON, *SMALL_EVALUATION, "--set", "model.dropout=0.3"]
+
+
+def train(lockstep: Command, arguments: list[str], workers: int) -> tuple[str, dict[str, object]]:
+    run = f"workers-{workers}"
+    digest = digest_in(lockstep("train", *arguments, "--workers", str(workers), "--run", run))
+    rows = metrics.read(Path("runs") / run / "metrics.jsonl")
+    (evaluation,) = [row for row in rows if row["kind"] == "eval"]
+    del evaluation["time"]
+    return digest, evaluation
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("arguments", [RESNET, DROPOUT], ids=["resnet20", "dropout"])
+def test_digest_and_evaluation_do_not_depend_on_the_number_of_workers(lockstep: Command, arguments: list[str]) -> None:
+    """F56 F59 F69: 20 steps and an evaluation, N = 1, 2, 3, 4, 5, 8 at V = 8."""
+    results = {workers: train(lockstep, arguments, workers) for workers in (1, 2, 3, 4, 5, 8)}
+    assert all(result == results[1] for result in results.values()), results
+
+
+def test_two_threads_give_other_bits(lockstep: Command) -> None:
+    """The control: were the digest blind, or the threads ignored, this would fail."""
+    short = [*RESNET, "--steps", "2", "--workers", "1"]
+    one = digest_in(lockstep("train", *short, "--run", "one"))
+    two = digest_in(lockstep("train", *short, "--threads", "2", "--run", "two"))
+    assert one != two
+
+
+def test_another_seed_gives_other_bits(lockstep: Command) -> None:
+    short = ["demo", *COMMON, "--steps", "2"]
+    first = digest_in(lockstep("train", *short, "--workers", "2", "--run", "a"))
+    again = digest_in(lockstep("train", *short, "--workers", "2", "--run", "b"))
+    other = digest_in(lockstep("train", *short, "--workers", "2", "--seed", "1", "--run", "c"))
+    assert first == again
+    assert first != other

@@ -1,0 +1,64 @@
+"""Every command in the documentation runs (console blocks) or at least parses (shell blocks)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockstep.cli import parser
+from tests.conftest import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for kind, body in BLOCK.findall(page.read_text()) if kind == language]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_run_as_they_are_written(page: Path, tmp_path: Path) -> None:
+    commands = [line[2:] for body in blocks(page, "console") for line in body.splitlines() if line.startswith("$ ")]
+    for body in blocks(page, "python"):
+        if match := re.match(r"# file: (\S+)\n", body):
+            (tmp_path / match[1]).write_text(body)
+    launcher = tmp_path / "bin" / "lockstep"
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lockstep "$@"\n')
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    path = f"{launcher.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
+    for command in commands:
+        result = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_need_a_site_parse(page: Path) -> None:
+    targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    for body in blocks(page, "shell"):
+        for line in body.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["lockstep"]:
+                parser().parse_args(words[1:])
+            if words[:1] == ["make"]:
+                assert words[1] in targets, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_there_are_commands_to_run() -> None:
+    assert sum(len(blocks(page, "console")) for page in PAGES) >= 4

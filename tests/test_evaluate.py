@@ -1,0 +1,101 @@
+"""Exact evaluation: every example once, however the test set is cut and whoever evaluates it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from lockstep.config import Evaluation
+from lockstep.data import open_dataset
+from lockstep.data.source import in_order
+from lockstep.evaluate import LeafResult, combine, evaluate_leaf, num_leaves
+from tests.alone import set_up, tiny_recipe
+from tests.conftest import Command, start
+from tests.test_resume import TINY, rows_of, wait_for_step
+
+
+def test_leaves_cover_the_test_set_once_with_a_smaller_last_one() -> None:
+    """F67 F69: 2000 = 6 x 300 + 200."""
+    recipe = tiny_recipe(evaluation=Evaluation(leaf_batch=300))
+    replica = set_up(recipe)[0]
+    source = open_dataset(recipe.data, 0).test
+    results = {leaf: evaluate_leaf(replica, source, recipe.evaluation, leaf) for leaf in range(7)}
+    assert num_leaves(2000, recipe.evaluation) == 7
+    assert [results[leaf].count for leaf in range(7)] == [300] * 6 + [200]
+    figures = combine(results)
+    batch = source.fetch(in_order(0, 2000))
+    replica.model.eval()
+    with torch.inference_mode():
+        images, labels = replica.device.put(batch, channels_last=True)
+        logits = replica.model(replica.normalize(images))
+    assert figures["examples"] == 2000
+    assert figures["top1"] == (logits.argmax(1) == labels).sum().item() / 2000
+    assert abs(figures["loss"] - torch.nn.functional.cross_entropy(logits.double(), labels).item()) < 1e-5
+
+
+def test_a_number_of_leaves_on_request() -> None:
+    """F67."""
+    assert num_leaves(2000, Evaluation(leaf_batch=300, max_leaves=2)) == 2
+    assert num_leaves(100, Evaluation(leaf_batch=300, max_leaves=2)) == 1
+
+
+def test_losses_are_added_by_leaf_and_not_by_arrival() -> None:
+    results = {leaf: LeafResult(1, 0, 0, loss) for leaf, loss in enumerate([1e16, 1.0, -1e16, 1.0])}
+    backwards = dict(sorted(results.items(), reverse=True))
+    assert combine(results) == combine(backwards)
+    assert sum(result.loss for result in backwards.values()) != sum(result.loss for result in results.values())
+
+
+def test_evaluation_changes_neither_weights_nor_statistics() -> None:
+    recipe = tiny_recipe()
+    replica = set_up(recipe)[0]
+    before = replica.digest()
+    evaluate_leaf(replica, open_dataset(recipe.data, 0).test, recipe.evaluation, 0)
+    assert replica.digest() == before
+    assert replica.model.training
+
+
+def test_evaluation_uses_the_running_statistics() -> None:
+    """A single image gives the same logits as inside a batch."""
+    recipe = replace(tiny_recipe(), evaluation=Evaluation(leaf_batch=1))
+    replica = set_up(recipe)[0]
+    source = open_dataset(recipe.data, 0).test
+    one = evaluate_leaf(replica, source, recipe.evaluation, 0)
+    two = evaluate_leaf(replica, source, Evaluation(leaf_batch=2), 0)
+    other = evaluate_leaf(replica, source, recipe.evaluation, 1)
+    assert abs(one.loss + other.loss - two.loss) < 1e-5
+
+
+def test_evaluating_a_run_that_is_being_trained_leaves_it_alone(lockstep: Command, workspace: Path) -> None:
+    every = ["--set", "checkpoints.every_steps=5", "--set", "checkpoints.keep=50"]
+    process = start("train", *TINY, *every, "--steps", "2000", "--workers", "1", "--run", "run", cwd=workspace)
+    try:
+        wait_for_step(process, "run", 15)
+        announced = Path("runs/run/supervisor.json").read_text()
+        evaluated = lockstep("evaluate", "run", "--workers", "1")
+        assert evaluated.returncode == 0, evaluated.stderr
+        assert Path("runs/run/supervisor.json").read_text() == announced
+        assert Path("runs/run/logs/evaluator-0.log").exists()
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
+    """F66 F69 F70: the figures of training, from three workers, without touching the run."""
+    whole = [*TINY, "--leaves", "4", "--set", "evaluation.leaf_batch=300", "--set", "evaluation.max_leaves=0"]
+    trained = lockstep("train", *whole, "--steps", "4", "--workers", "1", "--run", "run")
+    before = Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text()
+    evaluated = lockstep("evaluate", "run", "--workers", "3")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert evaluated.stdout.strip() == trained.stdout.splitlines()[0]
+    assert "on 2000 test images" in evaluated.stdout
+    assert before == (Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text())
+    (row,) = rows_of("run", "eval")
+    assert row["examples"] == 2000
+    assert json.loads(before[1])["top1"] == row["top1"]

@@ -1,0 +1,124 @@
+"""What goes wrong while a job runs: the first cause, the worker and the log reach the person; no process stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep import api, checkpoint
+from lockstep.api import Request
+from lockstep.errors import JobError
+from tests.conftest import Command, start
+from tests.test_resume import TINY, rows_of, wait_for_step
+
+psutil = pytest.importorskip("psutil")
+
+RAISING = """
+import torch
+from torch import nn
+
+class Raising(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layer = nn.Linear(3072, num_classes)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.training and self.calls == 6:
+            raise RuntimeError("the user's own mistake")
+        return self.layer(x.flatten(1))
+
+def net(num_classes, image_shape):
+    return Raising(num_classes)
+"""
+
+
+def test_a_worker_that_raises_is_shown_once_with_place_and_log(lockstep: Command, workspace: Path) -> None:
+    (workspace / "mine.py").write_text(RAISING)
+    result = lockstep("train", *TINY, "--set", f"model.name={workspace}/mine.py:net", "--steps", "9", "--workers", "2")
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback") == 1
+    assert result.stderr.count("RuntimeError: the user's own mistake") == 1
+    assert "worker " in result.stderr
+    assert "step 5, leaf " in result.stderr
+    log = Path(result.stderr.split("its log is ")[1].splitlines()[0])
+    assert "the user's own mistake" in log.read_text()
+
+
+def test_a_killed_worker_ends_the_job_with_its_cause_and_no_orphan(lockstep: Command, workspace: Path) -> None:
+    process = start("train", *TINY, "--steps", "2000", "--workers", "2", "--run", "run", cwd=workspace)
+    wait_for_step(process, "run", 3)
+    children = psutil.Process(process.pid).children(recursive=True)
+    victim = children[1].pid
+    os.kill(victim, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1, out
+    assert "was killed by SIGKILL" in err
+    assert "its log is runs/run/logs/worker-" in err
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+
+
+def test_a_process_that_cannot_even_connect_is_explained(workspace: Path) -> None:
+    program = (sys.executable, "-c", "raise SystemExit('no libcuda on this host')")
+    with pytest.raises(JobError, match=r"(?s)worker 0, ended with exit code 1.*no libcuda on this host.*worker-0\.log"):
+        api.train("demo", Request(workers=1, steps=1, program=program), run="run")
+
+
+def test_a_worker_that_cannot_start_is_explained(lockstep: Command, workspace: Path) -> None:
+    (workspace / "mine.py").write_text("import a_module_that_is_not_there\n")
+    result = lockstep("train", *TINY, "--set", f"model.name={workspace}/mine.py:net", "--steps", "9", "--workers", "1")
+    assert result.returncode == 1
+    assert "No module named 'a_module_that_is_not_there'" in result.stderr
+    assert "its log is" in result.stderr
+
+
+def test_a_loss_that_is_not_a_number_names_step_and_leaf(lockstep: Command, workspace: Path) -> None:
+    arguments = ["--set", "checkpoints.every_steps=2", "--set", "schedule.name=step", "--set", "schedule.unit=steps"]
+    jump = ["--set", "schedule.boundaries=[4]", "--set", "schedule.factors=[1e30]", "--set", "schedule.warmup=0"]
+    result = lockstep("train", *TINY, *arguments, *jump, "--steps", "50", "--workers", "2", "--run", "run")
+    assert result.returncode == 1
+    assert "the loss is not a number at step 5, leaf 0" in result.stderr.replace("leaf 1", "leaf 0")
+    assert "Traceback" not in result.stderr
+    newest, _ = checkpoint.newest_good(workspace / "runs/run/checkpoints")
+    assert newest is not None
+    assert newest.step == 4
+    assert rows_of("run", "end")[0]["state"] == "failed"
+
+
+def test_two_supervisors_cannot_train_one_run(lockstep: Command, workspace: Path) -> None:
+    process = start("train", *TINY, "--steps", "2000", "--workers", "1", "--run", "run", cwd=workspace)
+    try:
+        wait_for_step(process, "run", 1)
+        second = lockstep("resume", "run")
+        assert second.returncode == 2
+        assert "being trained by another process" in second.stderr
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_a_second_signal_stops_at_once(workspace: Path) -> None:
+    """Even when no checkpoint can be written, because a worker is stopped."""
+    process = start("train", *TINY, "--steps", "2000", "--workers", "2", "--run", "run", cwd=workspace)
+    wait_for_step(process, "run", 1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    for child in children:
+        child.suspend()
+    process.send_signal(signal.SIGINT)
+    while "stopping" not in (line := process.stderr.readline()):  # type: ignore[union-attr]
+        assert line
+    process.send_signal(signal.SIGINT)
+    start_time = time.monotonic()
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - start_time < 10
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive

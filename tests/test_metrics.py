@@ -1,0 +1,102 @@
+"""What a run records: metrics.jsonl, TensorBoard, spans; by one worker, in a format that survives a torn line."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lockstep import metrics
+from lockstep.metrics import MetricsFile
+from lockstep.spans import NAMES, Spans
+from tests.conftest import Command, digest_in
+from tests.test_resume import TINY, rows_of
+
+
+@pytest.fixture
+def trained(lockstep: Command) -> Path:
+    arguments = ["--steps", "100", "--leaves", "4", "--workers", "3", "--set", "log_every=10"]
+    result = lockstep("train", *TINY, *arguments, "--set", "evaluation.every_steps=50", "--run", "run")
+    (Path("runs/run") / "printed").write_text(digest_in(result))
+    return Path("runs/run")
+
+
+def test_a_run_with_three_workers_is_recorded_once_and_completely(trained: Path) -> None:
+    """F73 F74: one row every 10 steps, from one worker, with all figures; spans of all workers at the end."""
+    rows = rows_of("run", "train")
+    assert [row["step"] for row in rows] == list(range(10, 101, 10))
+    for row in rows:
+        assert {"loss", "top1", "lr", "steps_per_second", "images_per_second", "spans"} <= set(row)
+        assert row["images_per_second"] == pytest.approx(16 * row["steps_per_second"])
+        assert {"data", "forward", "backward", "exchange", "optimizer"} <= set(row["spans"])
+    assert rows[-1]["digest"] == (trained / "printed").read_text()
+    assert sorted(row["worker"] for row in rows_of("run", "spans")) == [0, 1, 2]
+    assert [row["step"] for row in rows_of("run", "eval")] == [50, 100]
+    start = rows_of("run", "start")[0]
+    assert start["version"] == 1
+    assert rows_of("run", "end")[0]["state"] == "finished"
+
+    check_tensorboard(trained)
+    check_files(trained)
+
+
+def check_tensorboard(trained: Path) -> None:
+    """The tags, steps and values that TensorBoard itself reads are those of metrics.jsonl."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained))
+    events.Reload()
+    tags = {"train/loss", "train/lr", "eval/top1", "eval/best_top1", "speed/images_per_second"}
+    assert tags <= set(events.Tags()["scalars"])
+    losses = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert losses == [(row["step"], pytest.approx(row["loss"])) for row in rows_of("run", "train")]
+    assert [event.step for event in events.Scalars("eval/top1")] == [50, 100]
+
+
+def check_files(trained: Path) -> None:
+    """Every JSON file has a version; the supervisor's address and token are gone with it."""
+    for name in ("config.json", "environment.json", "best.json", "checkpoints.json"):
+        assert json.loads((trained / name).read_text())["version"] == 1
+    environment = json.loads((trained / "environment.json").read_text())
+    assert {"torch", "numpy", "processor", "threads", "cpu_capability"} <= set(environment)
+    assert not (trained / "supervisor.json").exists()
+    assert sorted(path.name for path in (trained / "logs").iterdir()) == [f"worker-{i}.log" for i in range(3)]
+
+
+def test_rows_of_steps_that_are_done_again_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    first = MetricsFile(path, 0)
+    for step in (1, 2, 3):
+        first.write({"kind": "train", "step": step, "session": 1})
+    first.close()
+    with path.open("a") as file:
+        file.write('{"kind": "train", "step": 4, "sess')  # killed in the middle of a write
+    second = MetricsFile(path, 2)
+    second.write({"kind": "train", "step": 3, "session": 2})
+    second.close()
+    rows = [(row["step"], row["session"]) for row in metrics.read(path) if row["kind"] == "train"]
+    assert rows == [(1, 1), (2, 1), (3, 2)]
+    assert metrics.read(tmp_path / "nothing") == []
+
+
+def test_spans_add_up_and_start_anew() -> None:
+    spans = Spans()
+    for _ in range(3):
+        with spans("forward"):
+            assert spans.current == "forward"
+    assert spans.current == "between"
+    taken = spans.take()
+    assert set(taken) == set(NAMES)
+    assert taken["forward"] > 0
+    assert spans.take()["forward"] == 0
+
+
+def test_the_token_is_for_the_user_alone(tmp_path: Path) -> None:
+    from lockstep.rundirectory import RunDirectory
+
+    os.umask(0o022)
+    RunDirectory(tmp_path).write_json("supervisor.json", {"version": 1}, mode=0o600)
+    assert stat.S_IMODE((tmp_path / "supervisor.json").stat().st_mode) == 0o600

@@ -1,0 +1,149 @@
+"""Checkpoints and resuming: whatever cut a run in two, the digest is that of a run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep import checkpoint, metrics
+from lockstep.config import Schedule
+from lockstep.schedule import learning_rate
+from tests.conftest import Command, digest_in, start
+
+# 2 leaves of 8 images; an epoch of the shapes has 625 steps, so every cut is in the middle of one.
+TINY = ["demo", "--leaves", "2", "--batch-size", "16", "--set", "evaluation.max_leaves=1", "--set", "log_every=1"]
+CONSTANT = ["--set", "schedule.name=constant", "--set", "schedule.warmup=0"]
+
+
+def rows_of(run: str, kind: str) -> list[metrics.Row]:
+    return [row for row in metrics.read(Path("runs") / run / "metrics.jsonl") if row["kind"] == kind]
+
+
+def wait_for_step(process: subprocess.Popen[str], run: str, step: int) -> None:
+    """Until the run has done so many steps; reads the metrics as they grow."""
+    deadline = time.monotonic() + 60
+    while not any(row["step"] >= step for row in rows_of(run, "train")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_longer_run_continues_with_other_workers_to_the_same_digest(lockstep: Command) -> None:
+    """F75 F76 F80: resume from the middle of an epoch, optimizer included; both stop exactly at their step."""
+    whole = digest_in(lockstep("train", *TINY, *CONSTANT, "--steps", "12", "--workers", "1", "--run", "whole"))
+    half = digest_in(lockstep("train", *TINY, *CONSTANT, "--steps", "7", "--workers", "2", "--run", "cut"))
+    assert half != whole
+    assert rows_of("cut", "train")[-1]["step"] == 7
+    resumed = lockstep("resume", "cut", "--steps", "12", "--workers", "1")
+    assert digest_in(resumed) == whole
+    assert [row["step"] for row in rows_of("cut", "train")] == list(range(1, 13))
+    assert [row["loss"] for row in rows_of("cut", "train")] == [row["loss"] for row in rows_of("whole", "train")]
+    assert lockstep("digest", "cut").stdout.strip() == whole
+    assert lockstep("digest", "runs/cut/checkpoints/step-000000007").stdout.strip() == half
+    assert lockstep("digest", "last").stdout.strip() == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_a_run_with_a_checkpoint(lockstep: Command, workspace: Path, number: signal.Signals) -> None:
+    """F78: and the resumed run, with the learning rate of its steps (F43), ends on the undisturbed digest."""
+    steps = 60
+    arguments = ["train", *TINY, "--steps", str(steps), "--workers", "2", "--run", "cut", "--resume"]
+    process = start(*arguments, cwd=workspace)
+    wait_for_step(process, "cut", 3)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number.value, err
+    assert "continue with: lockstep resume cut" in out
+    newest, problems = checkpoint.newest_good(workspace / "runs/cut/checkpoints")
+    assert newest is not None
+    assert not problems
+    assert 3 <= newest.step < steps
+
+    rerun = lockstep(*arguments)  # the same command once more: --resume makes it safe
+    whole = lockstep("train", *TINY, "--steps", str(steps), "--workers", "1", "--run", "whole")
+    assert digest_in(rerun) == digest_in(whole)
+    rate = learning_rate(Schedule(name="cosine", lr=0.05, warmup=0.1), steps, 625.0)
+    assert {row["step"]: row["lr"] for row in rows_of("cut", "train")} == {s + 1: rate(s) for s in range(steps)}
+
+
+def test_a_killed_supervisor_leaves_no_process_and_a_run_that_resumes(lockstep: Command, workspace: Path) -> None:
+    psutil = pytest.importorskip("psutil")
+    arguments = ["--steps", "300", "--workers", "2", "--set", "checkpoints.every_steps=5"]
+    process = start("train", *TINY, *CONSTANT, *arguments, "--run", "cut", cwd=workspace)
+    wait_for_step(process, "cut", 12)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) == 2
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    resumed = lockstep("resume", "cut", "--steps", "25")
+    assert "25 steps from step" in resumed.stderr
+    whole = lockstep("train", *TINY, *CONSTANT, "--steps", "25", "--run", "whole")
+    assert digest_in(resumed) == digest_in(whole)
+
+
+def test_checkpoints_are_written_by_step_and_by_time(lockstep: Command) -> None:
+    """F75: each kind by itself; the last step always; the newest are kept, and listed by the supervisor."""
+    by_step = ["--set", "checkpoints.every_steps=4", "--set", "checkpoints.every_seconds=0"]
+    assert lockstep("train", *TINY, *by_step, "--steps", "10", "--run", "steps").returncode == 0
+    assert [row["step"] for row in rows_of("steps", "checkpoint")] == [4, 8, 10]
+    kept = sorted(path.name for path in Path("runs/steps/checkpoints").iterdir())
+    assert kept == ["step-000000008", "step-000000010"]
+    listed = json.loads(Path("runs/steps/checkpoints.json").read_text())
+    assert [entry["step"] for entry in listed["checkpoints"]] == [8, 10]
+
+    by_time = ["--set", "checkpoints.every_seconds=0.3"]
+    assert lockstep("train", *TINY, *by_time, "--steps", "150", "--run", "time").returncode == 0
+    assert len(rows_of("time", "checkpoint")) >= 2
+
+
+def test_a_finished_run_only_evaluates(lockstep: Command) -> None:
+    """F76 F70: nothing is trained, the figures are printed again, and the best survives (F68)."""
+    first = lockstep("train", *TINY, "--steps", "4", "--workers", "1", "--run", "done")
+    best = json.loads(Path("runs/done/best.json").read_text())
+    Path("runs/done/best.json").unlink()  # the checkpoint knows it too
+    again = lockstep("train", *TINY, "--steps", "4", "--workers", "1", "--run", "done", "--resume")
+    assert again.stdout == first.stdout
+    assert "top1" in first.stdout
+    assert len(rows_of("done", "train")) == 4
+    assert len(rows_of("done", "eval")) == 2
+    assert json.loads(Path("runs/done/best.json").read_text())["top1"] == best["top1"]
+
+
+def test_the_best_top1_survives_worse_evaluations_and_restarts(lockstep: Command) -> None:
+    """F68: a higher best from an earlier session stays."""
+    lockstep("train", *TINY, *CONSTANT, "--steps", "4", "--workers", "1", "--run", "run")
+    path = Path("runs/run/best.json")
+    path.write_text(json.dumps({"version": 1, "top1": 0.999, "step": 2}))
+    assert "best top1 99.90%" in lockstep("resume", "run", "--steps", "6").stdout
+    assert json.loads(path.read_text()) == {"version": 1, "top1": 0.999, "step": 2}
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_said(lockstep: Command) -> None:
+    every = ["--set", "checkpoints.every_steps=4"]
+    whole = digest_in(lockstep("train", *TINY, *every, "--steps", "8", "--workers", "1", "--run", "run"))
+    newest = Path("runs/run/checkpoints/step-000000008")
+    data = bytearray((newest / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (newest / "model.safetensors").write_bytes(data)
+    resumed = lockstep("resume", "run")
+    assert digest_in(resumed) == whole
+    assert "model.safetensors is damaged" in resumed.stderr
+    assert "an older checkpoint is used" in resumed.stderr
+    assert "from step 4" in resumed.stderr
+    assert checkpoint.verify(newest).digest == whole
+
+
+def test_the_stored_configuration_wins(lockstep: Command) -> None:
+    lockstep("train", *TINY, "--steps", "3", "--workers", "1", "--run", "run")
+    result = lockstep("train", *TINY, "--steps", "3", "--run", "run", "--resume", "--lr", "7", "--seed", "5")
+    assert result.returncode == 0
+    assert "schedule.lr stays 0.05, 7.0 is ignored" in result.stderr
+    assert "seed stays 0, 5 is ignored" in result.stderr
+    assert json.loads(Path("runs/run/config.json").read_text())["recipe"]["seed"] == 0
