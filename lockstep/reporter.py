@@ -26,7 +26,7 @@ class Reporter:
         self._losses: list[float] = []
         self._hits = 0.0
         self._since = time.perf_counter()
-        self.totals = dict.fromkeys(NAMES, 0.0)
+        self._totals = dict.fromkeys(NAMES, 0.0)
 
     def at(self, step: int, leaf: int | None) -> None:
         self._step, self._leaf = step, leaf
@@ -37,6 +37,21 @@ class Reporter:
 
     def heartbeat(self) -> dict[str, Any]:
         return {"step": self._step, "leaf": self._leaf, "phase": self._replica.spans.current}
+
+    def begin(self) -> None:
+        """The first step starts now."""
+        self._since = time.perf_counter()
+
+    def finish(self) -> dict[str, float]:
+        """Seconds per span over the whole session."""
+        self._take_spans()
+        return self._totals
+
+    def _take_spans(self) -> dict[str, float]:
+        spans = self._replica.spans.take()
+        for name, value in spans.items():
+            self._totals[name] += value
+        return spans
 
     def count(self, step: Step) -> None:
         """Take note of a step that has been applied."""
@@ -51,10 +66,8 @@ class Reporter:
             return
         with self._replica.spans("report"):
             now, steps = time.perf_counter(), len(self._losses)
-            seconds = now - self._since
-            spans = self._replica.spans.take()
-            for name, value in spans.items():
-                self.totals[name] += value
+            spans = self._take_spans()
+            seconds = now - self._since - spans["evaluate"]  # the speed of training, which an evaluation interrupts
             row: dict[str, Any] = {
                 "step": done,
                 "loss": sum(self._losses, 0.0) / steps,

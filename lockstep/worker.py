@@ -63,6 +63,7 @@ def train(worker: Worker) -> None:
     """THE LOOP."""
     strategy = worker.strategy
     step = strategy.first_step(worker.first)
+    worker.reporter.begin()
     between_steps(worker, step)
     while step.index < worker.last:
         while not step.done:
@@ -208,7 +209,7 @@ def joined() -> Iterator[Worker]:
         yield worker
         worker.writer.finish()
         worker.strategy.close()
-        digest, spans = worker.replica.digest(), worker.reporter.totals
+        digest, spans = worker.replica.digest(), worker.reporter.finish()
         membership.send({"type": "finished", "step": worker.last, "digest": digest, "spans": spans})
         del store  # it had to live as long as anyone might look for the group
     except BaseException as error:

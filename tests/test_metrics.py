@@ -33,7 +33,11 @@ def test_a_run_with_three_workers_is_recorded_once_and_completely(trained: Path)
         assert row["images_per_second"] == pytest.approx(16 * row["steps_per_second"])
         assert {"data", "forward", "backward", "exchange", "optimizer"} <= set(row["spans"])
     assert rows[-1]["digest"] == (trained / "printed").read_text()
-    assert sorted(row["worker"] for row in rows_of("run", "spans")) == [0, 1, 2]
+    totals = {row["worker"]: row["seconds"] for row in rows_of("run", "spans")}
+    assert sorted(totals) == [0, 1, 2]
+    for span in ("data", "forward", "backward", "exchange", "optimizer", "evaluate"):
+        assert all(seconds[span] > 0 for seconds in totals.values())
+    assert totals[0]["checkpoint"] > 0  # the last one is written after the last row
     assert [row["step"] for row in rows_of("run", "eval")] == [50, 100]
     start = rows_of("run", "start")[0]
     assert start["version"] == 1

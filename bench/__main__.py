@@ -1,0 +1,73 @@
+"""`python -m bench [NAME ...]`: run benchmarks, write `bench/out/<name>.json` and `bench/RESULTS.md`.
+
+`--quick` runs everything once and small, to see that it works; its figures mean nothing and RESULTS.md stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import results
+from bench.accounting import accounting
+from bench.memory import memory
+from bench.results import ROOT, Result
+from bench.rounds import Say
+from bench.startup import startup
+from bench.throughput import one_worker, two_workers
+
+Benchmark = Callable[[bool, Path, Say], Result]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "one-worker": one_worker,
+    "two-workers": two_workers,
+    "accounting": accounting,
+    "startup": startup,
+    "memory": memory,
+}
+
+OUT = ROOT / "bench" / "out"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Lockstep against its peers.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")
+    given = parser.parse_args()
+    for name in given.names:
+        if name not in BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(BENCHMARKS)}")
+    out, table = (OUT / "quick", OUT / "quick" / "RESULTS.md") if given.quick else (OUT, ROOT / "bench" / "RESULTS.md")
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
+    started = time.monotonic()
+    for name in given.names or BENCHMARKS:
+        measure(name, given.quick, command, out / f"{name}.json")
+        known = [path for other in BENCHMARKS if (path := out / f"{other}.json").exists()]
+        table.write_text(results.page([json.loads(path.read_text()) for path in known]))
+    print(f"{time.monotonic() - started:.0f} s; tables in {table.relative_to(ROOT)}")
+    return 0
+
+
+def measure(name: str, quick: bool, command: str, path: Path) -> None:
+    """Run one benchmark and write its file; run directories live only as long as it takes."""
+
+    def say(line: str) -> None:
+        print(f"[{name} {time.monotonic() - started:4.0f} s] {line}", flush=True)
+
+    machine, started = results.describe_machine(), time.monotonic()
+    say(f"load {machine['load_before']} before the start")
+    with tempfile.TemporaryDirectory(prefix=f"lockstep-bench-{name}-") as scratch:
+        result = BENCHMARKS[name](quick, Path(scratch), say)
+    plain = results.to_plain(result, machine, command, time.monotonic() - started)
+    results.write(path, plain)
+    print(results.section(plain), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

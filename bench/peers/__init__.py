@@ -1,0 +1,1 @@
+"""Whom Lockstep is measured against: loops as one would write them without it."""

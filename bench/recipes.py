@@ -1,0 +1,49 @@
+"""The recipes that are measured, for `lockstep train bench/recipes.py:NAME`; the peers train the same ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.config import Checkpoints, Data, Evaluation, Model, Optimizer, Recipe, Schedule
+
+_MODELS = Path(__file__).resolve().with_name("models.py")
+
+
+def resnet20() -> Recipe:
+    """ResNet-20, batch 128, random images, 4 leaves of 32; `--leaves 8` for leaves of 16.
+
+    lockstep train bench/recipes.py:resnet20 --data synthetic --workers 2 --steps 50
+
+    Speed is all that it is for: the labels mean nothing, and one piece of the test set is evaluated at the end.
+    """
+    return Recipe(
+        name="bench-resnet20",
+        data=Data(source="synthetic"),
+        model=Model(name="resnet-cifar", options={"depth": 20}),
+        optimizer=Optimizer(momentum=0.9, weight_decay=1e-4),
+        schedule=Schedule(lr=0.01),
+        global_batch=128,
+        leaves=4,
+        steps=50,
+        evaluation=Evaluation(leaf_batch=32, max_leaves=1),
+        checkpoints=Checkpoints(every_seconds=0.0),
+    )
+
+
+def dense60m() -> Recipe:
+    """A dense network of 60 million parameters, batch 128, 4 leaves: little to compute, 240 MB to exchange.
+
+    lockstep train bench/recipes.py:dense60m --data synthetic --workers 2 --steps 5
+    """
+    return Recipe(
+        name="bench-dense60m",
+        data=Data(source="synthetic"),
+        model=Model(name=f"{_MODELS}:dense60m"),
+        optimizer=Optimizer(momentum=0.9, weight_decay=1e-4),
+        schedule=Schedule(lr=0.001),
+        global_batch=128,
+        leaves=4,
+        steps=5,
+        evaluation=Evaluation(leaf_batch=32, max_leaves=1),
+        checkpoints=Checkpoints(every_seconds=0.0),
+    )

@@ -1,0 +1,161 @@
+"""What a benchmark hands back, and how it is written: one JSON file each, and the tables of RESULTS.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.ratio import CONFIDENCE, NOISE, Target, estimate, verdict
+
+ROOT = Path(__file__).resolve().parent.parent
+
+UNITS = {
+    "ratio": "{:.3f}",
+    "share": "{:.2%}",
+    "seconds": "{:.2f} s",
+    "images/s": "{:.1f}",
+    "MiB": "{:.0f} MiB",
+    "milliseconds": "{:.2f} ms",
+}
+"""How a number of each unit is written."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that a benchmark is for, sampled once per round."""
+
+    what: str
+    unit: str
+    samples: list[float]
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that one benchmark found."""
+
+    name: str
+    question: str
+    figures: list[Figure]
+    """Compared with targets, with intervals."""
+    measured: list[Figure] = field(default_factory=list)
+    """What the figures were computed from."""
+    notes: list[str] = field(default_factory=list)
+
+
+def describe_machine() -> dict[str, Any]:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "processor": processor or platform.machine(),
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "load_before": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    try:
+        changed = " with uncommitted changes" if git("status", "--porcelain", "lockstep", "bench") else ""
+        return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+    except OSError:
+        return "unknown"
+
+
+def to_plain(result: Result, machine: dict[str, Any], command: str, seconds: float) -> dict[str, Any]:
+    """The contents of `bench/out/<name>.json`."""
+    judged = []
+    for figure in result.figures:
+        found = estimate(figure.samples)
+        judged.append(
+            {
+                **asdict(figure),
+                "median": found.median,
+                "interval": None if math.isinf(found.low) else [found.low, found.high],
+                "verdict": verdict(found, figure.target) if figure.target else None,
+            }
+        )
+    return {
+        "name": result.name,
+        "question": result.question,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+        "seconds": round(seconds, 1),
+        "machine": machine,
+        "figures": judged,
+        "measured": [asdict(series) for series in result.measured],
+        "notes": result.notes,
+    }
+
+
+def write(path: Path, plain: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(plain, indent=1) + "\n")
+
+
+def page(documents: Sequence[dict[str, Any]]) -> str:
+    """RESULTS.md, from the JSON files of all benchmarks."""
+    head = f"""# Measured
+
+Written by `python -m bench`; the samples behind every number are in `bench/out/`. Contestants run interleaved, and
+each round gives one sample; speed is that of the median step after a warm-up. Medians, with the {CONFIDENCE:.0%}
+interval of order statistics; a verdict is "met" or "not met" only if the whole interval says so. "Not behind" means a
+ratio of at least {1 - NOISE:.2f}: the development machine does not resolve differences under {NOISE:.0%}.
+"""
+    return "\n".join([head, *(section(document) for document in documents)])
+
+
+def section(plain: dict[str, Any]) -> str:
+    machine = plain["machine"]
+    lines = [f"## {plain['name']}", "", plain["question"], ""]
+    lines += ["| figure | median | 95 % interval | target | verdict |", "|---|---|---|---|---|"]
+    lines += [_figure_line(figure) for figure in plain["figures"]]
+    if plain["measured"]:
+        lines += ["", "| measured | median | least to most | samples |", "|---|---|---|---|"]
+        lines += [_measured_line(series) for series in plain["measured"]]
+    for note in plain["notes"]:
+        lines += ["", note]
+    lines += [
+        "",
+        f"{plain['date']}, `{plain['command']}`, {plain['seconds']:.0f} s; {machine['processor']}, {machine['cores']} "
+        f"cores, {machine['memory_gib']} GiB, {machine['system']}, Python {machine['python']}, torch "
+        f"{machine['torch']}, load {machine['load_before']} before the start, commit {machine['commit']}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _figure_line(figure: dict[str, Any]) -> str:
+    form, target = UNITS[figure["unit"]], figure["target"]
+    interval = figure["interval"]
+    bounds = "too few rounds" if interval is None else f"{form.format(interval[0])} to {form.format(interval[1])}"
+    wanted = "none" if target is None else f"{'≥' if target['at_least'] else '≤'} {form.format(target['bound'])}"
+    return f"| {figure['what']} | {form.format(figure['median'])} | {bounds} | {wanted} | {figure['verdict'] or ''} |"
+
+
+def _measured_line(series: dict[str, Any]) -> str:
+    form, samples = UNITS[series["unit"]], series["samples"]
+    middle = form.format(estimate(samples).median)
+    spread = f"{form.format(min(samples))} to {form.format(max(samples))}"
+    unit = ", images/s" if series["unit"] == "images/s" else ""
+    return f"| {series['what']}{unit} | {middle} | {spread} | {len(samples)} |"
