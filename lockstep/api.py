@@ -182,7 +182,10 @@ def train(
         return _continue(directory, request, display, asked=recipe)
     job = _job(request, recipe, None)
     plan = _plan(recipe, job, directory, None, request)
-    rundirectory.create(directory)
+    try:
+        rundirectory.create(directory, is_new=run is None)
+    except FileExistsError:  # another command has just taken the next free name: take the one after it
+        return train(recipe_name, request, display=display)
     with directory.locked():
         try:
             directory.write_config(recipe, job)

@@ -101,11 +101,16 @@ def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
     return RunDirectory(ROOT / f"{stem}-{max(taken, default=0) + 1}")
 
 
-def create(directory: RunDirectory) -> None:
+def create(directory: RunDirectory, is_new: bool) -> None:
+    """Make the directory; FileExistsError if it must be new, and another process was first to take the name."""
     try:
-        directory.path.mkdir(parents=True, exist_ok=True)
+        directory.path.mkdir(parents=True, exist_ok=not is_new)
         (directory.path / "logs").mkdir(exist_ok=True)
         directory.checkpoints.mkdir(exist_ok=True)
+    except FileExistsError:
+        if is_new:
+            raise
+        raise UserError(f"{directory.path} is in the way, and no directory: choose another place with --run") from None
     except OSError as error:
         raise UserError(f"cannot create {directory.path} ({error.strerror}): choose another place with --run") from None
 

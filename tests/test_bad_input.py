@@ -84,6 +84,13 @@ def test_an_existing_run_is_not_overwritten(lockstep: Command, workspace: Path) 
     assert "did you mean 'mine'" in refused(lockstep("resume", "mien"))
 
 
+def test_a_file_in_the_way_of_a_run(lockstep: Command, workspace: Path) -> None:
+    (workspace / "runs").mkdir()
+    (workspace / "runs/mine").write_text("precious")
+    assert "is in the way" in refused(lockstep("train", *TINY, "--run", "mine"))
+    assert (workspace / "runs/mine").read_text() == "precious"
+
+
 def test_a_recipe_that_is_not_one(lockstep: Command, workspace: Path) -> None:
     (workspace / "mine.py").write_text("def recipe():\n    return 5\n")
     assert "returned int" in refused(lockstep("train", "mine.py:recipe"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli import parser
-from tests.conftest import REPOSITORY, Command, run
+from tests.conftest import REPOSITORY, Command, run, start
 from tests.test_resume import TINY
 
 COMMANDS = ["train", "resume", "evaluate", "digest", "recipes", "config", "demo"]
@@ -92,6 +92,13 @@ def test_default_names_count_up_and_the_cost_of_odd_workers_is_said(lockstep: Co
         assert f"demo-{number}: 3 workers, 4 leaves of 4 images, 1 steps" in result.stderr
         assert "3 workers share 4 leaves: as fast as 2" in result.stderr
         assert Path(f"runs/demo-{number}/config.json").exists()
+
+
+def test_two_commands_at_once_take_two_names(workspace: Path) -> None:
+    commands = [start("train", *TINY, "--steps", "1", "--workers", "1", cwd=workspace) for _ in range(2)]
+    outputs = [command.communicate(timeout=60) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], outputs
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["demo-1", "demo-2"]
 
 
 def test_a_terminal_gets_a_progress_bar(workspace: Path) -> None:
