@@ -10,7 +10,7 @@ from lockstep.worker import joined
 
 with joined() as worker:
     replica, strategy = worker.replica, worker.strategy
-    step = strategy.first_step(worker.first)
+    step = worker.begin()
     while step.index < worker.last:
         while not step.done:
             for leaf in step.missing():

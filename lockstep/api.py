@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, device, evaluate, models, references, rundirectory, strategies
+from lockstep import checkpoint, device, evaluate, models, references, rundirectory, strategies, wire
 from lockstep.config import Data, Job, Recipe, check_recipe, check_workers, with_settings
 from lockstep.data import EMBEDDED, check_source, open_dataset
 from lockstep.data.order import steps_of_epochs
@@ -43,6 +44,8 @@ class Request:
     strategy: str | None = None
     engine: str | None = None
     tensorboard: bool = True
+    replace: bool = True
+    patience: float = 10.0
     settings: list[str] = field(default_factory=list)
     program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
 
@@ -61,6 +64,8 @@ class Run:
     """The last evaluation: examples, top1, top5, loss, best_top1."""
     signal: str = ""
     """What stopped it."""
+    deaths: int = 0
+    """How many workers died or were expelled on the way."""
 
     @property
     def exit_code(self) -> int:
@@ -145,6 +150,8 @@ def _job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         strategy=request.strategy or (stored.strategy if stored else "allreduce"),
         engine=request.engine or (stored.engine if stored else "local"),
         tensorboard=request.tensorboard,
+        replace=request.replace,
+        patience=request.patience,
     )
     check_workers(recipe, job.workers)
     strategies.check_strategy(job.strategy)
@@ -304,6 +311,7 @@ def _supervise(plan: supervisor.Plan, display: Display) -> Run:
         digest=outcome.digest,
         evaluation=result.evaluation,
         signal=outcome.cause,
+        deaths=result.deaths,
     )
 
 
@@ -328,6 +336,25 @@ def _tail(log: Path, count: int = 15) -> list[str]:
         return [f"  {line}" for line in log.read_text(errors="replace").splitlines()[-count:]]
     except OSError:
         return []
+
+
+def command(run: str, message: dict[str, Any]) -> RunDirectory:
+    """Send a command to the supervisor of a running job."""
+    directory = rundirectory.existing(run)
+    document = directory.read_json("supervisor.json")
+    try:
+        host, _, port = document["address"].rpartition(":")  # type: ignore[index]
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            hello = {"type": "hello", "version": wire.PROTOCOL_VERSION, "token": document["token"]}  # type: ignore[index]
+            connection.sendall(wire.encode({**hello, "command": message}))
+            answer = wire.receive_frame(connection)
+    except (TypeError, KeyError, ValueError, AttributeError, OSError):
+        answer = None
+    if answer is None:
+        raise UserError(f"{directory.name} is not running: continue it with `lockstep resume {directory.name}`")
+    if answer["type"] != "ok":
+        raise UserError(str(answer.get("sentence")))
+    return directory
 
 
 def find_checkpoint(target: str) -> checkpoint.Info:

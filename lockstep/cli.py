@@ -77,6 +77,13 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--data", metavar="PATH|NAME", help="other data of the same kind")
     _job_options(evaluate)
 
+    stop = add("stop", _stop, "end a running job with a checkpoint", "lockstep stop last")
+    stop.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+
+    resize = add("resize", _resize, "change the number of workers of a running job", "lockstep resize last 3")
+    resize.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+    resize.add_argument("workers", type=int, metavar="N", help="processes that share the leaves from now on")
+
     digest = add("digest", _digest, "print the SHA-256 of weights and buffers", "lockstep digest last")
     digest.add_argument(
         "target", metavar="RUN|CHECKPOINT", help="a run (its newest checkpoint), or a checkpoint's directory"
@@ -90,7 +97,12 @@ def parser() -> argparse.ArgumentParser:
     config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe or file.py:function")
     _recipe_options(config)
 
-    demo = add("demo", _demo, "train the demo with 1 and 2 workers and compare the digests", "lockstep demo")
+    demo = add(
+        "demo",
+        _demo,
+        "train the demo with 1 worker, 2 workers, and a killed one, and compare the digests",
+        "lockstep demo",
+    )
     demo.add_argument("--steps", type=int, metavar="K", help="a shorter demo, for tests")
     return top
 
@@ -123,6 +135,12 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--strategy", metavar="NAME", help="how workers agree: allreduce")
     command.add_argument("--engine", metavar="NAME", help="where workers run: local")
+    command.add_argument(
+        "--replace", action=argparse.BooleanOptionalAction, default=True, help="start another worker for one that died"
+    )
+    command.add_argument(
+        "--patience", type=float, default=10.0, metavar="S", help="seconds without progress until a worker is expelled"
+    )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
 
 
@@ -157,6 +175,22 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     return run.exit_code
 
 
+def _stop(parsed: argparse.Namespace) -> int:
+    from lockstep import api
+
+    directory = api.command(parsed.run, {"type": "stop"})
+    print(f"{directory.name} ends with a checkpoint; continue it with: lockstep resume {directory.name}")
+    return 0
+
+
+def _resize(parsed: argparse.Namespace) -> int:
+    from lockstep import api
+
+    directory = api.command(parsed.run, {"type": "resize", "workers": parsed.workers})
+    print(f"{directory.name} goes on with {parsed.workers} workers")
+    return 0
+
+
 def _conclude(run: Run) -> int:
     """The last lines: final figures and digest, or how to go on."""
     if run.state == "stopped":
@@ -164,6 +198,8 @@ def _conclude(run: Run) -> int:
         print(f"stopped by {run.signal} {where}; continue with: lockstep resume {run.name}")
         return run.exit_code
     _print_figures(run)
+    if run.deaths:
+        print(f"{run.deaths} {'worker' if run.deaths == 1 else 'workers'} died on the way")
     print(f"digest {run.digest}")
     return 0
 

@@ -133,6 +133,10 @@ class Job:
     strategy: str = "allreduce"
     engine: str = "local"
     tensorboard: bool = True
+    replace: bool = True
+    """Whether a worker that died is replaced."""
+    patience: float = 10.0
+    """Seconds without a heartbeat or progress after which a worker is expelled; more where leaves take long."""
 
 
 def to_plain(recipe: Recipe, job: Job) -> dict[str, Any]:

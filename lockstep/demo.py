@@ -1,13 +1,16 @@
-"""`lockstep demo`: one recipe, trained with one worker and with two, ends on one digest."""
+"""`lockstep demo`: one recipe, trained by one worker, by two, and by two of which one is killed, ends on one digest."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-from lockstep import api, metrics, rundirectory
+from lockstep import api, injection, metrics, rundirectory
 from lockstep.api import Request, Run
 from lockstep.progress import Display
+
+KILL_STEP = 150
+"""Where the third act kills a worker: late enough to see it work, early enough to see the replacement work too."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class Act:
 def show(display: Display, steps: int | None = None) -> int:
     """Train, print the table, and say whether the digests agree; the exit code says it too."""
     performed = []
-    for workers in (1, 2):
-        performed.append(act(workers, steps, display))
+    for workers, kill in ((1, False), (2, False), (2, True)):
+        performed.append(act(workers, kill, steps, display))
         if performed[-1].run.state != "finished":
             print(f"the demo was stopped; continue this run with: lockstep resume {performed[-1].run.name}")
             return performed[-1].run.exit_code
@@ -33,19 +36,21 @@ def show(display: Display, steps: int | None = None) -> int:
     if len(digests) > 1:
         print("The digests differ, which must not happen: please report this with both run directories.")
         return 1
-    directories = ",".join(f"{one.workers}:{one.run.directory}" for one in performed)
-    print("\nSame bits, whatever the number of workers. Curves of both runs:")
+    directories = ",".join(f"{one.run.directory.name}:{one.run.directory}" for one in performed)
+    print("\nSame bits, whatever the number of workers, and whether one died. Curves of the runs:")
     print(f"  tensorboard --logdir_spec {directories}")
-    print(f"Check it yourself: lockstep digest {performed[0].run.name}; lockstep digest {performed[1].run.name}")
+    print(f"Check it yourself: lockstep digest {performed[0].run.name}; lockstep digest {performed[-1].run.name}")
     return 0
 
 
-def act(workers: int, steps: int | None, display: Display) -> Act:
-    """One training with so many workers."""
-    plural = "s" if workers > 1 else ""
-    directory = rundirectory.for_new_run(None, f"demo-{workers}-worker{plural}")
+def act(workers: int, kill: bool, steps: int | None, display: Display) -> Act:
+    """One training with so many workers; with `kill` the last of them kills itself in the middle."""
+    name = f"demo-{workers}-worker{'s' * (workers > 1)}{'-one-killed' * kill}"
+    directory = rundirectory.for_new_run(None, name)
+    rule = f"kill worker={workers - 1} step={KILL_STEP if steps is None else steps // 2} phase=exchange"
     start = time.monotonic()
-    run = api.train("demo", Request(workers=workers, steps=steps), run=directory.name, display=display)
+    with injection.rules(rule if kill else ""):
+        run = api.train("demo", Request(workers=workers, steps=steps), run=directory.name, display=display)
     seconds = time.monotonic() - start
     rows = metrics.read(run.directory / "metrics.jsonl")
     speeds = sorted(row["images_per_second"] for row in rows if row["kind"] == "train")
@@ -57,11 +62,12 @@ def _print_table(performed: list[Act]) -> None:
     from rich.table import Table
 
     table = Table(title="One recipe, one digest")
-    for column in ("workers", "seconds", "images/s", "top1", "digest"):
+    for column in ("workers", "killed", "seconds", "images/s", "top1", "digest"):
         table.add_column(column, justify="left" if column == "digest" else "right")
     for one in performed:
         assert one.run.digest is not None
         top1 = f"{one.run.evaluation['top1']:.2%}" if one.run.evaluation else ""
         digest = f"{one.run.digest[:32]}…"
-        table.add_row(str(one.workers), f"{one.seconds:.1f}", f"{one.images_per_second:.0f}", top1, digest)
-    Console(width=88).print(table)
+        killed = str(one.run.deaths or "")
+        table.add_row(str(one.workers), killed, f"{one.seconds:.1f}", f"{one.images_per_second:.0f}", top1, digest)
+    Console(width=96).print(table)

@@ -66,7 +66,8 @@ class Device:
         self.torch = torch.device(name)
         self.backend = "nccl" if name == "cuda" else "gloo"
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(True)
+        # torch.use_deterministic_algorithms does this and imports the compiler to tell it too, which takes 1.3 s.
+        torch._C._set_deterministic_algorithms(True, warn_only=False)
         # Filling fresh memory with NaN finds bugs, but costs a pass over every activation and changes no result.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False

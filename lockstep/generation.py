@@ -25,16 +25,42 @@ class Generation:
     num_leaves: int
     secret: str
     """Prefix of its keys in the store: whoever does not know it does not meet the others."""
+    step: int
+    """The step in which it begins: the newest that any member has reached."""
+    first_leaves: tuple[tuple[int, ...], ...]
+    """The leaves of each member in that step: what it holds already, and its part of what is missing."""
+    behind: tuple[int, ...] = ()
+    """Members that are one step behind, and are sent its reduced vector."""
+    joiners: tuple[int, ...] = ()
+    """Members that have no state yet, and copy it from the others."""
+    evaluated: int = -1
+    """The last step whose evaluation is complete."""
+    evaluated_leaves: tuple[int, ...] = ()
+    """Leaves of the evaluation of `step` that are done already."""
 
     def __len__(self) -> int:
         return len(self.members)
 
-    def rank(self, id_: int) -> int:
-        return [member.id for member in self.members].index(id_)
+    @property
+    def ids(self) -> list[int]:
+        return [member.id for member in self.members]
 
-    def leaves(self, rank: int) -> list[int]:
-        """The leaves that a member computes in every step."""
+    def rank(self, id_: int) -> int:
+        return self.ids.index(id_)
+
+    def leaves(self, rank: int, step: int) -> list[int]:
+        """The leaves that a member computes in a step; none in a step before this generation's."""
+        if step < self.step:
+            return []
+        if step == self.step:
+            return list(self.first_leaves[rank])
         return tree.share_leaves(self.num_leaves, len(self.members))[rank]
+
+    @property
+    def up_to_date(self) -> list[int]:
+        """Ranks of the members that have the state of `step`: they help the others."""
+        lacking = {*self.behind, *self.joiners}
+        return [rank for rank, member in enumerate(self.members) if member.id not in lacking]
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,9 +68,12 @@ class Generation:
     @staticmethod
     def from_plain(plain: dict[str, Any]) -> Generation:
         members = tuple(Member(**member) for member in plain["members"])
-        return Generation(**{**plain, "members": members})
+        tuples = {key: tuple(plain[key]) for key in ("behind", "joiners", "evaluated_leaves")}
+        first_leaves = tuple(tuple(leaves) for leaves in plain["first_leaves"])
+        return Generation(**{**plain, **tuples, "members": members, "first_leaves": first_leaves})
 
 
 def solo(num_leaves: int) -> Generation:
     """The generation of a process that trains alone, without a supervisor."""
-    return Generation(number=1, members=(Member(0, ""),), num_leaves=num_leaves, secret="")
+    leaves = (tuple(range(num_leaves)),)
+    return Generation(1, (Member(0, ""),), num_leaves, secret="", step=0, first_leaves=leaves)

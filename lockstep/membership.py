@@ -1,6 +1,7 @@
 """A worker's side of the control connection: which generation it is in, and what the supervisor has said.
 
-One thread reads, one sends heartbeats; the training loop waits on `changed` and never on a socket.
+One thread reads, one sends heartbeats; the training loop waits on `changed` and never on a socket. The reader answers
+proposals at once, whatever the loop is doing: everything that a promise speaks about changes under `changed` only.
 """
 
 from __future__ import annotations
@@ -11,13 +12,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from lockstep import wire
 from lockstep.generation import Generation, solo
 from lockstep.wire import Message
 
 HEARTBEAT_SECONDS = 1.0
+
+
+class Position(Protocol):
+    """Where a worker stands: the step that its loop is in."""
+
+    index: int
+    computed: set[int]
+    done: bool
 
 
 class Membership:
@@ -27,19 +36,29 @@ class Membership:
         self.id = id_
         self.changed = threading.Condition()
         self.generation: Generation | None = None
+        self.promised = 0
+        """The newest generation that was proposed: nothing may be finished in an older one."""
+        self.position: Position | None = None
+        """None as long as this worker has no state to speak of."""
         self.evaluations: dict[int, Message] = {}
         """Finished evaluations by step."""
         self.checkpoint_wanted: str | None = None
         """Why the supervisor wants a checkpoint now, if it does."""
+        self.heartbeat: Callable[[], Message] = lambda: {
+            "step": -1,
+            "leaf": None,
+            "phase": "setup",
+            "leaf_seconds": None,
+        }
+        """What a heartbeat says; the loop sets it when there is something to say."""
         self._connection = connection
         self._send_lock = threading.Lock()
-        self.heartbeat: Callable[[], Message] = lambda: {"phase": "setup"}
-        """What a heartbeat says; the loop sets it when there is something to say."""
 
     @staticmethod
     def alone(num_leaves: int) -> Membership:
         membership = Membership(0, None)
         membership.generation = solo(num_leaves)
+        membership.promised = membership.generation.number
         return membership
 
     def listen(self) -> None:
@@ -61,9 +80,29 @@ class Membership:
         """The first member reports and writes checkpoints."""
         return self.current.members[0].id == self.id
 
-    def leaves(self) -> list[int]:
+    @property
+    def is_settled(self) -> bool:
+        """Whether the newest generation that was proposed has been announced."""
+        return self.generation is not None and self.generation.number == self.promised
+
+    def settle(self) -> Generation:
+        """The generation to work in, after waiting for it if one is being formed."""
+        self.wait(lambda: self.is_settled)
+        return self.current
+
+    def has_left(self, generation: Generation) -> bool:
+        """Whether something newer than this generation is there or on its way."""
+        return self.promised > generation.number
+
+    def leaves(self, step: int) -> list[int]:
         """My leaves of a step."""
-        return self.current.leaves(self.rank)
+        return self.current.leaves(self.rank, step)
+
+    def commit(self, position: Position, generation: Generation) -> bool:
+        """Finish a step in this generation, unless a promise forbids it: then the step is not done."""
+        with self.changed:
+            position.done = not self.has_left(generation)
+            return position.done
 
     def wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         with self.changed:
@@ -96,17 +135,30 @@ class Membership:
 
     def _handle(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "generation":
+        if kind == "propose":
+            self._promise(message["number"])
+        elif kind == "generation":
             self.generation = Generation.from_plain(message["generation"])
+            self.promised = max(self.promised, self.generation.number)
+            if self.id in self.generation.joiners:
+                self.position = None  # what was loaded at the start is out of date; the state comes from the others
         elif kind == "evaluated":
             self.evaluations[message["step"]] = message
         elif kind == "checkpoint":
             self.checkpoint_wanted = message["reason"]
 
+    def _promise(self, number: int) -> None:
+        self.promised = number
+        step, held = -1, []
+        if self.position is not None:
+            step = self.position.index + self.position.done
+            held = [] if self.position.done else sorted(self.position.computed)
+        self.send({"type": "promised", "number": number, "step": step, "held": held})
+
     def _beat(self) -> None:
         while True:
-            time.sleep(HEARTBEAT_SECONDS)
             self.send({"type": "heartbeat", **self.heartbeat()})
+            time.sleep(HEARTBEAT_SECONDS)
 
 
 def _end(reason: str | None) -> NoReturn:

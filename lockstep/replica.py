@@ -81,7 +81,7 @@ class Replica:
         vector.zero_gradients()
         for parameter, view in zip(self._parameters, vector.gradients, strict=True):
             parameter.grad = view
-        self._rewind()
+        self.rewind()
         seed_generators(seed)
         return vector
 
@@ -95,7 +95,7 @@ class Replica:
         vector.counts[1].copy_(top1)
         vector.counts[2].copy_(top5)
 
-    def _rewind(self) -> None:
+    def rewind(self) -> None:
         """Every leaf starts from the statistics of the step's start."""
         self.statistics.copy_(self._statistics_at_start)
         for live, start in zip(self._integers, self._integers_at_start, strict=True):
@@ -123,7 +123,7 @@ class Replica:
         self._statistics_at_start.copy_(reduced.statistics)
         for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
-        self._rewind()
+        self.rewind()
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 to float: each image to mean 0 and deviation 1, with the floor 1/sqrt(n) on the deviation."""
@@ -146,7 +146,11 @@ class Replica:
         return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
     def copy_state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Contiguous copies of weights and buffers, and of the optimizer's state, in the memory of the host."""
+        """Contiguous copies of weights and buffers, and of the optimizer's state, in the memory of the host.
+
+        It is the state at the start of the step, also when a leaf has left its marks on the statistics.
+        """
+        self.rewind()
 
         def copy(tensor: Tensor) -> Tensor:
             return tensor.detach().to("cpu", copy=True).contiguous()

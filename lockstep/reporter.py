@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import deque
 from typing import Any
 
 from lockstep.config import Recipe
@@ -26,17 +28,34 @@ class Reporter:
         self._losses: list[float] = []
         self._hits = 0.0
         self._since = time.perf_counter()
+        self._last: dict[str, Any] | None = None
+        self._leaf_seconds: deque[float] = deque(maxlen=9)
+        self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
 
     def at(self, step: int, leaf: int | None) -> None:
+        """Where the loop is now; how long the last leaf took is what patience is measured in."""
+        now = time.monotonic()
+        if self._leaf_since is not None:
+            self._leaf_seconds.append(now - self._leaf_since)
+        self._leaf_since = now if leaf is not None else None
         self._step, self._leaf = step, leaf
+
+    def step(self) -> int:
+        return self._step
 
     def place(self) -> str:
         leaf = "" if self._leaf is None else f", leaf {self._leaf}"
         return f"step {self._step}{leaf}, {self._replica.spans.current}"
 
     def heartbeat(self) -> dict[str, Any]:
-        return {"step": self._step, "leaf": self._leaf, "phase": self._replica.spans.current}
+        seconds = list(self._leaf_seconds)
+        return {
+            "step": self._step,
+            "leaf": self._leaf,
+            "phase": self._replica.spans.current,
+            "leaf_seconds": statistics.median(seconds) if seconds else None,
+        }
 
     def begin(self) -> None:
         """The first step starts now."""
@@ -79,6 +98,10 @@ class Reporter:
             }
             if done % DIGEST_EVERY == 0 and is_first:
                 row["digest"] = self._replica.digest()
-            if is_first:
-                self._membership.send({"type": "metrics", "row": row})
+            # All rows go to the supervisor from whoever is first; a new first one sends the last row again, in case
+            # the old one died before it did, and the supervisor drops what it has.
+            for one in (self._last, row) if is_first else ():
+                if one is not None:
+                    self._membership.send({"type": "metrics", "row": one})
+            self._last = None if is_first else row
             self._losses, self._hits, self._since = [], 0.0, now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 NAMES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "checkpoint", "report")
@@ -16,11 +16,15 @@ class Spans:
         self.seconds = dict.fromkeys(NAMES, 0.0)
         self.current = "between"
         """The span that is open now, for heartbeats and for naming the place of an error."""
+        self.on_enter: Callable[[str], None] | None = None
+        """Called with the name of every span that begins; tests inject failures there."""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         before = self.current
         self.current = name
+        if self.on_enter is not None:
+            self.on_enter(name)
         start = time.perf_counter()
         try:
             yield

@@ -45,17 +45,38 @@ class Step:
     sample: list[torch.Tensor] | None = None
     """How one leaf changed the integer buffers, to be compared with the mean over all leaves."""
     done: bool = False
+    """Whether the reduced vector is complete: then the step may be applied, and must be."""
+
+    def __post_init__(self) -> None:
+        with self.membership.changed:
+            self.membership.position = self
 
     def missing(self) -> Iterator[Leaf]:
         """My leaves that are not held yet. A new generation is noticed between two of them."""
-        while True:
-            todo = [index for index in self.membership.leaves() if index not in self.computed]
+        while self.membership.is_settled:
+            todo = self.todo()
             if not todo:
                 return
             yield Leaf(self.index, todo[0], philox.leaf_seed(self.seed, self.index, todo[0]))
 
+    def todo(self) -> list[int]:
+        return [index for index in self.membership.leaves(self.index) if index not in self.computed]
+
     def hold(self, leaf: Leaf, contribution: Vector) -> None:
-        """Keep a contribution; two siblings become their parent, so that few vectors are ever held."""
+        """Keep a contribution; two siblings become their parent, so that few vectors are ever held.
+
+        While a generation is being formed nothing is added: what a promise said is held must stay what is held. A
+        leaf that has meanwhile been given to another worker is dropped.
+        """
+        membership = self.membership
+        with membership.changed:
+            membership.changed.wait_for(lambda: membership.is_settled)
+            if leaf.index not in self.todo():
+                self.pool.give(contribution)
+                return
+            self._add(leaf, contribution)
+
+    def _add(self, leaf: Leaf, contribution: Vector) -> None:
         self.losses[leaf.index] = contribution.counts[0].clone()
         if self.checks and self.sample is None:
             self.sample = [view.clone() for view in contribution.integers]

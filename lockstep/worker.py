@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, parent, strategies, wire
+from lockstep import checkpoint, injection, parent, strategies, wire
 from lockstep.config import Job, Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
@@ -28,6 +28,7 @@ from lockstep.errors import JobError, UserError
 from lockstep.evaluate import evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
+from lockstep.generation import Generation
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
@@ -57,13 +58,22 @@ class Worker:
     evaluated: int
     """The last step that was evaluated; -1 for none."""
     best: dict[str, Any] | None
+    step: Step
+    """The step to begin with, unless this worker joins a running job."""
+
+    def begin(self) -> Step:
+        """Wait for a generation; the first step that this worker takes part in."""
+        step = self.strategy.begin(self.step)
+        if step is not self.step:
+            self.first, self.evaluated = step.index, self.membership.current.evaluated
+        self.reporter.begin()
+        return step
 
 
 def train(worker: Worker) -> None:
     """THE LOOP."""
     strategy = worker.strategy
-    step = strategy.first_step(worker.first)
-    worker.reporter.begin()
+    step = worker.begin()
     between_steps(worker, step)
     while step.index < worker.last:
         while not step.done:
@@ -83,7 +93,7 @@ def between_steps(worker: Worker, step: Step) -> None:
     worker.reporter.at(step.index, None)
     worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
     if evaluation_due(worker, step.index):
-        evaluate(worker, step.index)
+        evaluate(worker, step)
     if worker.membership.is_first:
         save_if_due(worker, step.index)
 
@@ -94,26 +104,42 @@ def evaluation_due(worker: Worker, done: int) -> bool:
     return planned and worker.evaluated < done
 
 
-def evaluate(worker: Worker, done: int) -> None:
-    """Evaluate my part of the test set, then wait for the figures of the whole."""
-    config, membership = worker.recipe.evaluation, worker.membership
-    generation = membership.current
-    leaves = range(num_evaluation_leaves(len(worker.dataset.test), config))
+def evaluate(worker: Worker, step: Step) -> None:
+    """Evaluate my part of the test set, then wait for the figures of the whole. A new generation shares it out anew."""
+    membership, done = worker.membership, step.index
     with worker.replica.spans("evaluate"):
-        for leaf in leaves[generation.rank(membership.id) :: len(generation)]:
+        while done not in membership.evaluations:
+            generation = membership.settle()
+            if generation.evaluated >= done:
+                break
+            worker.strategy.enter(step)
+            evaluate_share(worker, done, generation)
+            membership.wait(lambda now=generation: done in membership.evaluations or membership.has_left(now))  # type: ignore[misc]
+    worker.evaluated = done
+    worker.best = membership.evaluations.pop(done, {"best": worker.best})["best"]
+
+
+def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
+    """The leaves of the test set that are mine in this generation and not yet known to the supervisor."""
+    config, membership = worker.recipe.evaluation, worker.membership
+    leaves = range(num_evaluation_leaves(len(worker.dataset.test), config))
+    known = generation.evaluated_leaves if generation.step == done else ()
+    for leaf in leaves[generation.rank(membership.id) :: len(generation)]:
+        if membership.has_left(generation):
+            return
+        if leaf not in known:
+            worker.reporter.at(done, leaf)
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
             membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
-            if membership.is_first and membership.checkpoint_wanted:
-                save_if_due(worker, done)
-        membership.wait(lambda: done in membership.evaluations)
-    worker.evaluated = done
-    worker.best = membership.evaluations.pop(done)["best"]
+        if membership.is_first and membership.checkpoint_wanted:
+            save_if_due(worker, done)
 
 
 def save_if_due(worker: Worker, done: int) -> None:
     """Take a snapshot when a checkpoint is due; a thread writes it while training goes on."""
     membership = worker.membership
-    wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
+    with membership.changed:
+        wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
     steps_per_epoch = len(worker.dataset.train) / worker.recipe.global_batch
     planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch)
     if (planned and done > worker.first) or wanted:
@@ -170,11 +196,12 @@ def assemble(
     first: int,
     welcome: dict[str, Any],
 ) -> Worker:
+    strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
     return Worker(
         recipe=recipe,
         dataset=dataset,
         replica=replica,
-        strategy=strategies.build(job.strategy, recipe, dataset.train, replica, membership),
+        strategy=strategy,
         membership=membership,
         reporter=Reporter(recipe, replica, membership),
         writer=Writer(Path(welcome["run_directory"]) / "checkpoints", membership),
@@ -182,12 +209,13 @@ def assemble(
         last=welcome["num_steps"],
         evaluated=welcome["evaluated"],
         best=welcome["best"],
+        step=strategy.first_step(first),
     )
 
 
 @contextmanager
 def joined() -> Iterator[Worker]:
-    """Connect, set up and become a member; afterwards report the end, and wait to be dismissed."""
+    """Connect, set up and become a member; afterwards report the end, and stay of use until dismissed."""
     id_ = int(os.environ["LOCKSTEP_ID"])
     connection, welcome = connect(id_)
     membership = Membership(id_, connection)
@@ -196,25 +224,41 @@ def joined() -> Iterator[Worker]:
         membership.listen()
         worker = set_up(welcome, membership)
         membership.heartbeat = worker.reporter.heartbeat
+        worker.replica.spans.on_enter = injection.hook(id_, worker.reporter.step)
         store, address = group.listen()
         membership.send(
             {
                 "type": "ready",
                 "address": address,
+                "step": worker.first,
                 "state_bytes": worker.replica.num_bytes(),
                 "environment": worker.replica.device.describe(),
             }
         )
-        membership.wait(lambda: membership.generation is not None)
         yield worker
         worker.writer.finish()
-        worker.strategy.close()
         digest, spans = worker.replica.digest(), worker.reporter.finish()
         membership.send({"type": "finished", "step": worker.last, "digest": digest, "spans": spans})
+        stay(worker)
         del store  # it had to live as long as anyone might look for the group
     except BaseException as error:
         report_error(error, membership, worker)
     membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+
+
+def stay(worker: Worker) -> None:
+    """After the last step: help those who are behind or join late, and write what is asked for."""
+    membership = worker.membership
+    position = membership.position
+    assert isinstance(position, Step)
+    while True:
+        worker.strategy.enter(position)
+        if membership.is_first and membership.checkpoint_wanted:
+            save_if_due(worker, position.index)
+        generation = membership.current
+        membership.wait(lambda now=generation: membership.has_left(now) or membership.checkpoint_wanted is not None)  # type: ignore[misc]
+        if not membership.is_first:
+            membership.checkpoint_wanted = None
 
 
 def report_error(error: BaseException, membership: Membership, worker: Worker | None) -> None:

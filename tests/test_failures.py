@@ -51,14 +51,16 @@ def test_a_worker_that_raises_is_shown_once_with_place_and_log(lockstep: Command
     assert "the user's own mistake" in log.read_text()
 
 
-def test_a_killed_worker_ends_the_job_with_its_cause_and_no_orphan(lockstep: Command, workspace: Path) -> None:
-    process = start("train", *TINY, "--steps", "2000", "--workers", "2", "--run", "run", cwd=workspace)
+def test_the_last_worker_killed_ends_the_job_with_its_cause_and_no_orphan(lockstep: Command, workspace: Path) -> None:
+    arguments = ["--steps", "2000", "--workers", "2", "--no-replace", "--run", "run"]
+    process = start("train", *TINY, *arguments, cwd=workspace)
     wait_for_step(process, "run", 3)
     children = psutil.Process(process.pid).children(recursive=True)
-    victim = children[1].pid
-    os.kill(victim, signal.SIGKILL)
+    for child in children:
+        os.kill(child.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1, out
+    assert "all workers are dead; the first cause: worker" in err
     assert "was killed by SIGKILL" in err
     assert "its log is runs/run/logs/worker-" in err
     _, alive = psutil.wait_procs(children, timeout=5)

@@ -13,7 +13,7 @@ import pytest
 from lockstep import checkpoint, metrics
 from lockstep.config import Schedule
 from lockstep.schedule import learning_rate
-from tests.conftest import Command, digest_in, start
+from tests.conftest import Command, digest_in, run, start
 
 # 2 leaves of 8 images; an epoch of the shapes has 625 steps, so every cut is in the middle of one.
 TINY = ["demo", "--leaves", "2", "--batch-size", "16", "--set", "evaluation.max_leaves=1", "--set", "log_every=1"]
@@ -49,8 +49,8 @@ def test_a_longer_run_continues_with_other_workers_to_the_same_digest(lockstep: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_ends_a_run_with_a_checkpoint(lockstep: Command, workspace: Path, number: signal.Signals) -> None:
-    """F78: and the resumed run, with the learning rate of its steps (F43), ends on the undisturbed digest."""
+def test_a_signal_ends_a_run_with_a_checkpoint(workspace: Path, number: signal.Signals) -> None:
+    """F78."""
     steps = 60
     arguments = ["train", *TINY, "--steps", str(steps), "--workers", "2", "--run", "cut", "--resume"]
     process = start(*arguments, cwd=workspace)
@@ -63,9 +63,14 @@ def test_a_signal_ends_a_run_with_a_checkpoint(lockstep: Command, workspace: Pat
     assert newest is not None
     assert not problems
     assert 3 <= newest.step < steps
+    if number == signal.SIGINT:
+        check_rerun(arguments, steps)
 
-    rerun = lockstep(*arguments)  # the same command once more: --resume makes it safe
-    whole = lockstep("train", *TINY, "--steps", str(steps), "--workers", "1", "--run", "whole")
+
+def check_rerun(arguments: list[str], steps: int) -> None:
+    """The same command once more continues, with the learning rate of its steps (F43), to the undisturbed digest."""
+    rerun = run(*arguments)
+    whole = run("train", *TINY, "--steps", str(steps), "--workers", "1", "--run", "whole")
     assert digest_in(rerun) == digest_in(whole)
     rate = learning_rate(Schedule(name="cosine", lr=0.05, warmup=0.1), steps, 625.0)
     assert {row["step"]: row["lr"] for row in rows_of("cut", "train")} == {s + 1: rate(s) for s in range(steps)}

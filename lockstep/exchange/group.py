@@ -28,7 +28,15 @@ PATIENCE = timedelta(hours=24)
 
 
 class Lost(Exception):  # noqa: N818
-    """An exchange did not finish: a peer failed, or a new generation is there."""
+    """An exchange did not finish: a new generation is there, or a peer failed."""
+
+
+class PeerFailed(Lost):
+    """The connection to a peer failed; `rank` is None where it is not known which."""
+
+    def __init__(self, text: str, rank: int | None) -> None:
+        super().__init__(text)
+        self.rank = rank
 
 
 class Task:
@@ -38,6 +46,8 @@ class Task:
         self.work = work
         self.finished = False
         self.error: str | None = None
+        self.peer: int | None = None
+        """The rank with which it failed."""
         self.value: Any = None
 
 
@@ -58,12 +68,15 @@ class Waiter:
 def _run(tasks: queue.SimpleQueue[Task], changed: threading.Condition) -> None:
     while True:
         task = tasks.get()
+        value, error, peer = None, None, None
         try:
-            value, error = task.work(), None
+            value = task.work()
+        except PeerFailed as problem:
+            error, peer = str(problem), problem.rank
         except Exception as problem:  # only its text is kept: a traceback would keep the group alive
-            value, error = None, f"{type(problem).__name__}: {problem}"
+            error = f"{type(problem).__name__}: {problem}"
         with changed:
-            task.value, task.error, task.finished = value, error, True
+            task.value, task.error, task.peer, task.finished = value, error, peer, True
             changed.notify_all()
         del task, value
 
@@ -79,7 +92,7 @@ class Group:
         self._changed = changed
         self._waiter = Waiter(changed)
         self._group: Any = None
-        self._posted: list[Any] = []
+        self._posted: list[tuple[Any, int | None]] = []
 
     def connect(self, abandoned: Callable[[], bool]) -> None:
         """Meet the other members; Lost when a new generation is there first."""
@@ -87,18 +100,18 @@ class Group:
         self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
 
     def post(self, sends: list[tuple[torch.Tensor, int, int]], receives: list[tuple[torch.Tensor, int, int]]) -> None:
-        """Start transfers: (tensor, peer, tag). Nothing blocks here."""
+        """Start transfers: (tensor, peer, tag). Nothing blocks here; PeerFailed if a connection is broken already."""
         coalesce = self._device.backend == "nccl"
         if coalesce:
             self._group._start_coalescing(self._device.torch)
-        works = []
+        works: list[tuple[Any, int | None]] = []
         for tensor, peer, tag in receives:
-            works.append(self._group.recv([tensor], peer, tag))
+            works.append((_started(self._group.recv, tensor, peer, tag), peer))
         for tensor, peer, tag in sends:
-            works.append(self._group.send([tensor], peer, tag))
+            works.append((_started(self._group.send, tensor, peer, tag), peer))
             self.bytes_sent += tensor.numel() * tensor.element_size()
         if coalesce:
-            works = [self._group._end_coalescing(self._device.torch)]
+            works = [(self._group._end_coalescing(self._device.torch), None)]
         self._posted += works
 
     def wait(self, abandoned: Callable[[], bool]) -> None:
@@ -112,7 +125,7 @@ class Group:
         if not task.finished:
             raise Lost("a new generation")
         if task.error is not None:
-            raise Lost(task.error)
+            raise PeerFailed(task.error, task.peer)
         return task.value
 
     def drop(self) -> None:
@@ -123,9 +136,19 @@ class Group:
         self._group = None
 
 
-def _wait_all(works: list[Any], device: Device) -> None:
-    for work in works:
-        work.wait()
+def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag: int) -> Any:
+    try:
+        return transfer([tensor], peer, tag)
+    except RuntimeError as error:
+        raise PeerFailed(str(error), peer) from None
+
+
+def _wait_all(works: list[tuple[Any, int | None]], device: Device) -> None:
+    for work, peer in works:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise PeerFailed(str(error), peer) from None
     device.finish()
 
 

@@ -16,12 +16,13 @@ from lockstep.data.prefetch import Key, Prefetcher
 from lockstep.data.source import Batch, Source
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Vector
-from lockstep.exchange.group import Group, Lost
+from lockstep.exchange.group import Group, Lost, PeerFailed
 from lockstep.exchange.tree import Node
 from lockstep.generation import Generation
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.step import Leaf, Step
+from lockstep.strategies import catchup
 
 Owners = Callable[[Generation], list[int]]
 """The ranks that own a slice each."""
@@ -41,6 +42,8 @@ class Synchronous:
         self._owners = owners
         self._prefetcher = Prefetcher(self._read, recipe.data.prefetch)
         self._group: Group | None = None
+        self._entered = 0
+        """The generation whose group is connected and whose members have been helped."""
 
     def first_step(self, index: int) -> Step:
         replica = self._replica
@@ -57,13 +60,50 @@ class Synchronous:
             return self._prefetcher.take(leaf.step, leaf.index, self._upcoming(leaf))
 
     def exchange(self, step: Step) -> None:
-        """Add up what everyone holds; `step.done` tells whether the reduced vector is complete."""
+        """Add up what everyone holds. `step.done` tells whether the reduced vector is complete; if it is not, there is
+        a new generation, and more may be missing."""
         with self._replica.spans("exchange"):
-            generation = self._membership.current
-            if len(generation) == 1:
-                self._reduce_alone(step)
-            else:
-                self._exchange(step, generation)
+            generation = self._membership.settle()
+            try:
+                group = self._enter(generation, step)
+                if step.done or step.todo():
+                    return
+                if group is None:
+                    whole = step.held[tree.root(self._recipe.leaves)]
+                    torch.mul(whole.flat, 1.0 / self._recipe.leaves, out=step.reduced.flat)
+                else:
+                    transfer(group, step, self._owners(generation), self._recipe.leaves, self._abandons(generation))
+            except Lost as lost:
+                self._report(lost, generation)
+                return
+            self._membership.commit(step, generation)
+
+    def enter(self, step: Step) -> None:
+        """Take part in a new generation while not exchanging: others may need the state or the last result."""
+        with self._replica.spans("exchange"):
+            generation = self._membership.settle()
+            try:
+                self._enter(generation, step)
+            except Lost as lost:
+                self._report(lost, generation)
+
+    def begin(self, step: Step) -> Step:
+        """The step to start with: the given one, or that of a running job, whose state is copied from its members."""
+        while True:
+            generation = self._membership.settle()
+            if self._membership.id not in generation.joiners:
+                return step
+            try:
+                self._group = self._connect(generation)
+                catchup.receive_state(self._group, self._replica, self._abandons(generation))
+            except Lost as lost:
+                self._report(lost, generation)
+                continue
+            with self._membership.changed:
+                if not self._membership.has_left(generation):
+                    self._entered = generation.number
+                    return self.first_step(generation.step)
+            self._leave()
 
     def apply(self, step: Step) -> None:
         with self._replica.spans("optimizer"):
@@ -80,41 +120,49 @@ class Synchronous:
 
     def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """What I shall compute after this leaf."""
-        mine = self._membership.leaves()
-        yield from ((leaf.step, index) for index in mine if index > leaf.index)
-        yield from ((leaf.step + 1, index) for index in mine)
-
-    def _reduce_alone(self, step: Step) -> None:
-        whole = step.held[tree.root(self._recipe.leaves)]
-        torch.mul(whole.flat, 1.0 / self._recipe.leaves, out=step.reduced.flat)
-        step.done = True
-
-    def _exchange(self, step: Step, generation: Generation) -> None:
-        abandoned = self._abandons(generation)
-        try:
-            group = self._enter(generation, abandoned)
-            transfer(group, step, self._owners(generation), self._recipe.leaves, abandoned)
-        except Lost as lost:
-            self._leave()
-            self._membership.send({"type": "lost", "generation": generation.number, "error": str(lost)})
-            self._membership.wait(abandoned)
-            return
-        step.done = True
+        leaves = self._membership.leaves
+        yield from ((leaf.step, index) for index in leaves(leaf.step) if index > leaf.index)
+        yield from ((leaf.step + 1, index) for index in leaves(leaf.step + 1))
 
     def _abandons(self, generation: Generation) -> Callable[[], bool]:
-        return lambda: self._membership.current.number != generation.number
+        return lambda: self._membership.has_left(generation)
 
-    def _enter(self, generation: Generation, abandoned: Callable[[], bool]) -> Group:
-        """The group of this generation; the one of an older generation is dropped."""
-        if self._group is not None and self._group.generation.number == generation.number:
+    def _enter(self, generation: Generation, step: Step) -> Group | None:
+        """The group of this generation, None for a lone member. On the first call those who lack something get it."""
+        if self._entered == generation.number:
             return self._group
         self._leave()
-        membership = self._membership
-        self._group = Group(generation, generation.rank(membership.id), self._replica.device, membership.changed)
-        self._group.connect(abandoned)
+        if len(generation) > 1:
+            self._group = self._connect(generation)
+            abandoned = self._abandons(generation)
+            if step.index < generation.step:
+                catchup.receive_result(self._group, step, abandoned)
+                self._membership.commit(step, generation)
+            else:
+                catchup.help_others(self._group, self._replica, step, abandoned)
+        self._entered = generation.number
         return self._group
 
+    def _connect(self, generation: Generation) -> Group:
+        membership = self._membership
+        group = Group(generation, generation.rank(membership.id), self._replica.device, membership.changed)
+        group.connect(self._abandons(generation))
+        return group
+
+    def _report(self, lost: Lost, generation: Generation) -> None:
+        """Say whom the exchange failed with, and wait for the supervisor to form a new generation.
+
+        The group is kept until then: dropping it would make others fail, with the wrong peer to blame.
+        """
+        if isinstance(lost, PeerFailed):
+            peer = None if lost.rank is None else generation.members[lost.rank].id
+            message = {"type": "lost", "number": generation.number, "peer": peer, "error": str(lost)}
+            self._membership.send(message)
+        self._membership.wait(self._abandons(generation))
+        self._leave()
+
     def _leave(self) -> None:
+        self._entered = 0
         if self._group is not None:
             self._group.drop()
             self._group = None
@@ -130,7 +178,7 @@ def transfer(group: Group, step: Step, owners: list[int], num_leaves: int, aband
 
     sends, receives = [], []
     for rank in others:
-        for node in tree.maximal_subtrees(generation.leaves(rank)) if mine.numel() else []:
+        for node in tree.maximal_subtrees(generation.leaves(rank, step.index)) if mine.numel() else []:
             parts[node] = torch.empty_like(mine)
             receives.append((parts[node], rank, tag_of(node)))
         if rank in slice_of and (result := _cut(flat, slice_of[rank])).numel():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from lockstep import wire
 from lockstep.wire import Message
@@ -18,14 +18,16 @@ class Control:
     def __init__(
         self,
         token: str,
-        welcome: Callable[[int], Message | None],
+        welcome: Callable[[int], Awaitable[Message | None]],
         on_message: Callable[[int, Message], None],
         on_end: Callable[[int], None],
+        on_command: Callable[[Message], Message],
     ) -> None:
         self._token = token
         self._welcome = welcome
         self._on_message = on_message
         self._on_end = on_end
+        self._on_command = on_command
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self.address = ""
@@ -53,11 +55,17 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         worker: int | None = None
         try:
-            candidate = await self._greet(reader)
-            welcome = self._welcome(candidate) if candidate is not None else None
-            if candidate is None or welcome is None:
+            hello = await self._greet(reader)
+            if hello is None:
                 return
-            worker = candidate
+            if "command" in hello:
+                writer.write(wire.encode(self._on_command(hello["command"])))
+                await writer.drain()
+                return
+            welcome = await self._welcome(hello["id"])
+            if welcome is None or hello["id"] in self._writers:
+                return
+            worker = int(hello["id"])
             self._writers[worker] = writer
             self.send(worker, welcome)
             while True:
@@ -70,15 +78,16 @@ class Control:
                 del self._writers[worker]
                 self._on_end(worker)
 
-    async def _greet(self, reader: asyncio.StreamReader) -> int | None:
-        """The worker's number, if it shows the token of this job; whoever does not is dropped without an answer."""
+    async def _greet(self, reader: asyncio.StreamReader) -> Message | None:
+        """The greeting of a process that shows the token of this job; whoever does not is dropped without an answer."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             hello = await wire.read_frame(reader, wire.MAX_GREETING)
-        token, worker = hello.get("token"), hello.get("id")
-        if hello["type"] != "hello" or not isinstance(token, str) or not isinstance(worker, int):
+        token = hello.get("token")
+        if hello["type"] != "hello" or not isinstance(token, str):
             return None
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             return None
-        if hello.get("version") != wire.PROTOCOL_VERSION or worker in self._writers:
+        if hello.get("version") != wire.PROTOCOL_VERSION:
             return None
-        return worker
+        is_command, is_worker = isinstance(hello.get("command"), dict), isinstance(hello.get("id"), int)
+        return hello if is_command or is_worker else None

@@ -11,12 +11,13 @@ import secrets
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import device
+from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.engines import ENGINES, Command
@@ -24,13 +25,16 @@ from lockstep.evaluate import LeafResult
 from lockstep.metrics import MetricsFile, scalars
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
-from lockstep.supervisor import machine as m
+from lockstep.supervisor import events as e
 from lockstep.supervisor.control import Control
+from lockstep.supervisor.machine import Machine
 from lockstep.wire import Message
 
 FORMAT_VERSION = 1
 GRACE_SECONDS = 5.0
 """How long processes may take to end after they were asked to."""
+TICK_SECONDS = 0.25
+"""How often the machine looks at the clock."""
 EXIT_SECONDS = 2.0
 """How long after the end of a connection the engine may take to say how the process ended."""
 
@@ -60,8 +64,9 @@ class Plan:
 class Result:
     """How it ended, and the last evaluation."""
 
-    outcome: m.Outcome
+    outcome: e.Outcome
     evaluation: dict[str, Any] | None
+    deaths: int
     log: Path | None
     """The log of the worker that the outcome is about."""
 
@@ -76,19 +81,27 @@ class Supervisor:
         self._plan = plan
         self._display = display
         self._token = secrets.token_hex(16)
-        self._machine = m.Machine(
+        self._machine = Machine(
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
             num_evaluation_leaves=plan.num_evaluation_leaves,
             secret=secrets.token_hex(16),
+            last_step=plan.num_steps,
+            saves=not plan.evaluate_only and plan.first_step < plan.num_steps,
+            replace=plan.job.replace,
+            patience=plan.job.patience,
             best=plan.best,
+            evaluated=self._evaluated(),
         )
         self._engine = ENGINES[plan.job.engine]()
-        self._control = Control(self._token, self._welcome, self._on_message, self._on_connection_end)
+        self._control = Control(self._token, self._welcome, self._on_message, self._on_connection_end, self._on_command)
         self._over = asyncio.Event()
-        self._outcome: m.Outcome | None = None
+        self._outcome: e.Outcome | None = None
         self._evaluation: dict[str, Any] | None = None
         self._exits: set[int] = set()
+        self._last_row = plan.first_step
+        self._saved_now = False
+        """Whether this session has written a checkpoint, which a worker that starts now may load."""
         self._good: list[dict[str, Any]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics: MetricsFile | None = None
@@ -102,9 +115,9 @@ class Supervisor:
                 await self._control.start(self._engine.host)
                 if not plan.evaluate_only:
                     self._announce()
-                for worker in range(plan.job.workers):
-                    await self._engine.start(self._command(worker), self._on_exit)
+                self._do(self._machine.start())
                 self._spawn(self._checkpoint_timer())
+                self._spawn(self._ticker())
                 await self._over.wait()
             finally:
                 self._control.send_all({"type": "shutdown"})
@@ -117,7 +130,9 @@ class Supervisor:
                 self._display.close()
         assert self._outcome is not None
         about = self._outcome.worker
-        return Result(self._outcome, self._evaluation, None if about is None else self._log(about))
+        return Result(
+            self._outcome, self._evaluation, self._machine.deaths, None if about is None else self._log(about)
+        )
 
     def _title(self) -> str:
         recipe, job = self._plan.recipe, self._plan.job
@@ -146,19 +161,29 @@ class Supervisor:
         document = {"version": FORMAT_VERSION, "address": self._control.address, "token": self._token}
         self._plan.directory.write_json("supervisor.json", document, mode=0o600)
 
-    def _welcome(self, worker: int) -> Message | None:
+    def _evaluated(self) -> int:
+        """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
         plan = self._plan
-        if not 0 <= worker < plan.job.workers:
-            return None
         finished = plan.first_step == plan.num_steps
+        return -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated
+
+    async def _welcome(self, worker: int) -> Message | None:
+        """What a worker must know to set itself up; None for one that is not expected."""
+        plan = self._plan
+        if worker not in self._machine.workers:
+            return None
+        path = plan.checkpoint.path if plan.checkpoint is not None else None
+        if self._saved_now:
+            newest, _ = await asyncio.to_thread(checkpoint.newest_good, plan.directory.checkpoints)
+            path = newest.path if newest is not None else path
         return {
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
             "num_steps": plan.num_steps,
             "run_directory": str(plan.directory.path.resolve()),
-            "checkpoint": None if plan.checkpoint is None else str(plan.checkpoint.path.resolve()),
-            "best": plan.best,
-            "evaluated": -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated,
+            "checkpoint": None if path is None else str(path.resolve()),
+            "best": self._machine.best,
+            "evaluated": self._machine.evaluated,
         }
 
     # What happens
@@ -171,18 +196,23 @@ class Supervisor:
             self._on_ready(worker, message)
         elif kind == "evaluation":
             result = LeafResult(message["count"], message["top1"], message["top5"], message["loss"])
-            self._handle(m.Evaluation(worker, message["step"], message["leaf"], result))
+            self._handle(e.Evaluation(worker, message["step"], message["leaf"], result))
         elif kind == "checkpointed":
-            self._handle(m.Checkpointed(message["step"], message["name"], message["digest"], message["reason"]))
+            self._handle(e.Checkpointed(message["step"], message["name"], message["digest"], message["reason"]))
         elif kind == "checkpoint_failed":
-            self._handle(m.CheckpointFailed(message["step"], message["error"], message["reason"]))
+            self._handle(e.CheckpointFailed(message["step"], message["error"], message["reason"]))
         elif kind == "finished":
             self._record({"kind": "spans", "worker": worker, "step": message["step"], "seconds": message["spans"]})
-            self._handle(m.Finished(worker, message["step"], message["digest"]))
+            self._handle(e.Finished(worker, message["step"], message["digest"]))
+        elif kind == "promised":
+            self._handle(e.Promised(worker, message["number"], message["step"], tuple(message["held"])))
+        elif kind == "heartbeat":
+            place = message["step"], message["leaf"], message["phase"]
+            self._handle(e.Heartbeat(worker, *place, message["leaf_seconds"]))
         elif kind == "lost":
-            self._spawn(self._await_cause(worker, message["error"]))
+            self._handle(e.LostPeer(worker, message["number"], message["peer"]))
         elif kind == "error":
-            self._handle(m.Raised(worker, message["message"], message["where"], message["user"]))
+            self._handle(e.Raised(worker, message["message"], message["where"], message["user"]))
 
     def _on_ready(self, worker: int, message: Message) -> None:
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
@@ -191,12 +221,29 @@ class Supervisor:
                 f"the disk of {self._plan.directory.path} is full: {free >> 20} MiB are free, and checkpoints of this "
                 f"model need {needed >> 20} MiB; free some space or choose another place with --run"
             )
-            self._handle(m.Raised(worker, sentence, "before the first step", user=True))
+            self._handle(e.Raised(worker, sentence, "before the first step", user=True))
             return
         if worker == 0 and not self._plan.evaluate_only:
             document = {"version": FORMAT_VERSION, **message["environment"]}
             self._plan.directory.write_json("environment.json", document)
-        self._handle(m.Ready(worker, message["address"]))
+        self._handle(e.Ready(worker, message["address"], message["step"]))
+
+    def _on_command(self, command: Message) -> Message:
+        """What `lockstep stop` and `lockstep resize` ask for; the answer to show."""
+        if command.get("type") == "stop":
+            self._on_signal(signal.SIGTERM)
+            return {"type": "ok"}
+        workers = command.get("workers")
+        if command.get("type") != "resize" or not isinstance(workers, int):
+            return {"type": "refused", "sentence": "the supervisor does not know this command"}
+        if not 1 <= workers <= self._plan.recipe.leaves:
+            leaves = self._plan.recipe.leaves
+            return {
+                "type": "refused",
+                "sentence": f"{workers} workers cannot share {leaves} leaves: give 1 to {leaves}",
+            }
+        self._handle(e.Resize(workers))
+        return {"type": "ok"}
 
     def _on_connection_end(self, worker: int) -> None:
         self._spawn(self._await_exit(worker))
@@ -205,49 +252,62 @@ class Supervisor:
         """The engine usually says in a moment how the process ended, which is a better cause than a lost connection."""
         await asyncio.sleep(EXIT_SECONDS)
         if worker not in self._exits:
-            self._handle(m.Gone(worker, "closed its connection"))
-
-    async def _await_cause(self, worker: int, error: str) -> None:
-        """An exchange fails when a peer dies, and that death is the cause to show; wait for it a moment."""
-        await asyncio.sleep(2 * EXIT_SECONDS)
-        self._handle(m.Gone(worker, f"lost the connection to its peers: {error}"))
+            self._engine.kill(worker)
+            self._handle(e.Gone(worker, "closed its connection", is_death=True))
 
     def _on_exit(self, worker: int, how: str, by_signal: bool) -> None:
         self._exits.add(worker)
-        self._handle(m.Gone(worker, how))
+        self._handle(e.Gone(worker, how, is_death=by_signal))
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._machine.stopping is None:
             self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
-        self._handle(m.StopRequested(number.name))
+        self._handle(e.StopRequested(number.name))
 
     async def _checkpoint_timer(self) -> None:
         seconds = self._plan.recipe.checkpoints.every_seconds
         while seconds > 0:
             await asyncio.sleep(seconds)
-            self._handle(m.CheckpointTime())
+            self._handle(e.CheckpointTime())
 
     # What to do about it
 
-    def _handle(self, event: m.Event) -> None:
-        for action in self._machine.handle(event):
+    async def _ticker(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._handle(e.Tick())
+
+    def _handle(self, event: e.Event) -> None:
+        self._do(self._machine.handle(event, time.monotonic()))
+
+    def _do(self, actions: list[e.Action]) -> None:
+        for action in actions:
             match action:
-                case m.Send():
+                case e.Start():
+                    self._spawn(self._engine.start(self._command(action.worker), self._on_exit))
+                case e.Kill():
+                    self._engine.kill(action.worker)
+                case e.Send():
                     self._control.send(action.worker, action.message)
-                case m.Record():
+                case e.Record():
                     self._record(action.row)
-                case m.KeepCheckpoint():
+                case e.KeepCheckpoint():
                     self._keep(action)
-                case m.Warn():
+                case e.Warn():
                     self._display.note(f"warning: {action.text}")
-                case m.End():
+                case e.End():
                     self._outcome = action.outcome
                     self._record({"kind": "end", "state": action.outcome.state, "digest": action.outcome.digest})
                     self._over.set()
 
     def _record(self, row: dict[str, Any]) -> None:
         if row["kind"] == "train":
+            if row["step"] <= self._last_row:
+                return  # done again after a restart, or sent again by a new first member: the same figures
+            self._last_row = row["step"]
             self._display.train_row(row)
+        if row["kind"] == "death":
+            self._display.note(f"worker {row['worker']} {row['how']}; the others go on")
         if row["kind"] == "eval":
             self._evaluation = row
             self._display.eval_row(row)
@@ -258,9 +318,10 @@ class Supervisor:
         if self._events is not None and (values := scalars(row)):
             self._events.write(values, row["step"])
 
-    def _keep(self, kept: m.KeepCheckpoint) -> None:
+    def _keep(self, kept: e.KeepCheckpoint) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
         directory = self._plan.directory
+        self._saved_now = True
         entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
         self._good = [old for old in self._good if old["step"] != kept.step] + [entry]
         self._good, dropped = (

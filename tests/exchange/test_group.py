@@ -27,6 +27,11 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
 
 
+def generation_of(members: int, address: str) -> Generation:
+    leaves = tuple(tuple(share) for share in tree.share_leaves(LEAVES, members))
+    return Generation(1, tuple(Member(i, address) for i in range(members)), LEAVES, "secret", 0, leaves)
+
+
 def step_with(leaves: list[int], layout: Layout) -> Step:
     """A step that holds random contributions for these leaves, the same for every holder."""
     device = torch.device("cpu")
@@ -60,12 +65,12 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: int) -> None:
     layout = Layout.of(torch.nn.Linear(37, 11), channels_last=False)
     store, address = listen()
-    generation = Generation(1, tuple(Member(i, address) for i in range(members)), LEAVES, "secret")
+    generation = generation_of(members, address)
     whole = step_with(list(range(LEAVES)), layout).held[tree.root(LEAVES)].flat / LEAVES
     results: dict[int, torch.Tensor] = {}
 
     def work(rank: int) -> None:
-        step = step_with(generation.leaves(rank), layout)
+        step = step_with(generation.leaves(rank, 0), layout)
         before = {node: vector.flat.clone() for node, vector in step.held.items()}
         group = Group(generation, rank, Device("cpu", 1), threading.Condition())
         group.connect(lambda: False)
@@ -85,7 +90,7 @@ def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: in
 def test_a_new_generation_ends_an_exchange_that_waits_for_a_silent_peer() -> None:
     layout = Layout.of(torch.nn.Linear(37, 11), channels_last=False)
     store, address = listen()
-    generation = Generation(1, (Member(0, address), Member(1, address)), LEAVES, "secret")
+    generation = generation_of(2, address)
     changed, abandoned, connected = threading.Condition(), threading.Event(), threading.Barrier(2)
     done = threading.Event()
 
@@ -96,7 +101,7 @@ def test_a_new_generation_ends_an_exchange_that_waits_for_a_silent_peer() -> Non
         if rank == 1:
             done.wait()  # silent: it neither sends nor receives
             return
-        step = step_with(generation.leaves(rank), layout)
+        step = step_with(generation.leaves(rank, 0), layout)
         before = {node: vector.flat.clone() for node, vector in step.held.items()}
         threading.Timer(0.2, announce, (abandoned, changed)).start()
         with pytest.raises(Lost, match="new generation"):

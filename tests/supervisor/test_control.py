@@ -22,9 +22,10 @@ def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int
     async def main() -> None:
         server = Control(
             "secret",
-            lambda worker: {"type": "welcome"} if worker < 2 else None,
+            welcome,
             lambda worker, message: messages.append((worker, message)),
             ends.append,
+            lambda command: {"type": "ok", "heard": command},
         )
         await server.start("127.0.0.1")
         await talk(server)
@@ -32,6 +33,10 @@ def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int
 
     asyncio.run(main())
     return messages, ends
+
+
+async def welcome(worker: int) -> Message | None:
+    return {"type": "welcome"} if worker < 2 else None
 
 
 async def connect(server: Control) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -66,6 +71,17 @@ def test_a_worker_with_the_token_is_welcome_and_heard() -> None:
     messages, ends = scenario(talk)
     assert messages == [(0, {"type": "ready"})]
     assert ends == [0]
+
+
+def test_a_command_with_the_token_is_answered() -> None:
+    async def talk(server: Control) -> None:
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello(id=None, command={"type": "stop"})))
+        assert await wire.read_frame(reader) == {"type": "ok", "heard": {"type": "stop"}}
+        writer.close()
+        assert await is_refused(server, wire.encode(hello(token="wrong", command={"type": "stop"})))
+
+    assert scenario(talk) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from lockstep.evaluate import LeafResult
-from lockstep.supervisor import machine as m
+from lockstep.supervisor import events as m
+from lockstep.supervisor.machine import Machine
 
 
-def machine(workers: int = 2) -> m.Machine:
-    return m.Machine(num_workers=workers, num_leaves=8, num_evaluation_leaves=3, secret="s")
+def machine(workers: int = 2) -> Machine:
+    one = Machine(num_workers=workers, num_leaves=8, num_evaluation_leaves=3, secret="s", last_step=9)
+    one.start()
+    return one
 
 
-def ready(one: m.Machine) -> m.Machine:
+def ready(one: Machine) -> Machine:
     for worker in range(one.num_workers):
-        one.handle(m.Ready(worker, f"host:{worker}"))
+        one.handle(m.Ready(worker, f"host:{worker}", 0))
+    assert one.generation is not None
     return one
 
 
@@ -24,9 +28,9 @@ def test_the_first_generation_waits_for_all_and_does_not_depend_on_their_order()
     generations = []
     for order in ([0, 1, 2], [2, 0, 1]):
         one = machine(3)
-        assert one.handle(m.Ready(order[0], f"host:{order[0]}")) == []
-        assert one.handle(m.Ready(order[1], f"host:{order[1]}")) == []
-        actions = one.handle(m.Ready(order[2], f"host:{order[2]}"))
+        assert one.handle(m.Ready(order[0], f"host:{order[0]}", 0)) == []
+        assert one.handle(m.Ready(order[1], f"host:{order[1]}", 0)) == []
+        actions = one.handle(m.Ready(order[2], f"host:{order[2]}", 0))
         assert sent(actions, "generation") == [0, 1, 2]
         generations.append(one.generation)
     assert generations[0] == generations[1]
@@ -65,16 +69,31 @@ def test_replicas_that_differ_at_the_end_are_a_failure() -> None:
     assert isinstance(end, m.End)
     assert end.outcome.state == "failed"
     assert "replicas differ" in end.outcome.cause
-    same = ready(machine())
-    same.handle(m.Finished(1, 9, "aaaa"))
-    same.handle(m.Finished(0, 9, "aaaa"))
-    assert same.outcome == m.Outcome("finished", "aaaa")
+
+
+def test_a_job_is_finished_when_all_members_are_and_the_last_checkpoint_is_safe() -> None:
+    one = ready(machine())
+    one.handle(m.Finished(1, 9, "aaaa"))
+    assert sent(one.handle(m.Finished(0, 9, "aaaa")), "checkpoint") == [0]
+    assert not one.outcome
+    one.handle(m.Checkpointed(9, "step-9", "aaaa", "final"))
+    assert one.outcome == m.Outcome("finished", "aaaa")
+
+
+def test_a_last_checkpoint_that_cannot_be_written_is_tried_again_and_then_a_failure() -> None:
+    one = ready(machine())
+    assert sent(one.handle(m.CheckpointFailed(9, "disk full", None)), "checkpoint") == [0]
+    assert sent(one.handle(m.CheckpointFailed(9, "disk full", "final")), "checkpoint") == [0]
+    one.handle(m.CheckpointFailed(9, "disk full", "final"))
+    assert one.outcome is not None
+    assert one.outcome.state == "failed"
+    assert "training is done, but the checkpoint of step 9" in one.outcome.cause
 
 
 def test_the_first_cause_wins() -> None:
     one = ready(machine())
     one.handle(m.Raised(1, "boom", "step 3", user=False))
-    assert one.handle(m.Gone(0, "was killed by SIGKILL")) == []
+    assert one.handle(m.Gone(0, "was killed by SIGKILL", is_death=True)) == []
     assert one.outcome is not None
     assert (one.outcome.worker, one.outcome.cause) == (1, "step 3: boom")
 
@@ -91,17 +110,138 @@ def test_a_stop_ends_with_the_checkpoint_that_was_asked_for() -> None:
 
 def test_a_stop_before_the_first_generation_waits_for_it() -> None:
     one = machine()
-    one.handle(m.Ready(0, "a"))
+    one.handle(m.Ready(0, "a", 0))
     assert one.handle(m.StopRequested("SIGTERM")) == []
-    assert sent(one.handle(m.Ready(1, "b")), "checkpoint") == [0]
+    assert sent(one.handle(m.Ready(1, "b", 0)), "checkpoint") == [0]
 
 
 def test_a_checkpoint_that_fails_is_a_warning_unless_we_are_stopping() -> None:
     one = ready(machine())
     assert one.handle(m.CheckpointFailed(3, "disk full", None)) == [
-        m.Warn("the checkpoint of step 3 could not be written: disk full")
+        m.Warn("the checkpoint of step 3 could not be written: disk full; training goes on")
     ]
     one.handle(m.StopRequested("SIGINT"))
     one.handle(m.CheckpointFailed(4, "disk full", "stop"))
     assert one.outcome is not None
     assert one.outcome.state == "failed"
+
+
+def promise(one: Machine, worker: int, step: int, held: tuple[int, ...] = ()) -> list[m.Action]:
+    return one.handle(m.Promised(worker, one._number, step, held))
+
+
+def test_a_death_leaves_what_is_held_and_gives_only_the_missing_leaves_away() -> None:
+    one = ready(machine(4))
+    actions = one.handle(m.Gone(1, "died", is_death=True))
+    assert sent(actions, "propose") == [0, 2, 3]
+    assert [action.worker for action in actions if isinstance(action, m.Start)] == [4]
+    promise(one, 0, 5, (0, 1))
+    promise(one, 2, 5, (4,))
+    announced = promise(one, 3, 5, (6, 7))
+    assert sent(announced, "generation") == [0, 2, 3]
+    generation = one.generation
+    assert generation is not None
+    assert (generation.number, generation.step, generation.ids) == (2, 5, [0, 2, 3])
+    assert generation.first_leaves == ((0, 1, 2), (4, 5), (3, 6, 7))
+    assert generation.leaves(1, 6) == [3, 4, 5]  # from the next step on all share alike
+
+
+def test_a_member_behind_is_sent_the_result_and_keeps_its_leaves() -> None:
+    one = ready(machine(4))
+    one.handle(m.Gone(0, "died", is_death=True))
+    promise(one, 1, 6)
+    promise(one, 2, 5, (4, 5))
+    promise(one, 3, 6, (6,))
+    generation = one.generation
+    assert generation is not None
+    assert (generation.step, generation.behind, generation.up_to_date) == (6, (2,), [0, 2])
+    assert generation.first_leaves == ((1, 2, 3), (4, 5), (0, 6, 7))
+    assert generation.leaves(1, 5) == []
+
+
+def test_a_replacement_joins_without_holding_anyone_up() -> None:
+    one = ready(machine(2))
+    one.handle(m.Gone(1, "died", is_death=True))
+    assert sent(promise(one, 0, 3, (0,)), "generation") == [0]
+    assert sent(one.handle(m.Ready(2, "host:2", 0)), "propose") == [0]
+    announced = promise(one, 0, 8, (0, 1))
+    assert sent(announced, "generation") == [0, 2]
+    assert one.generation is not None
+    assert one.generation.joiners == (2,)
+
+
+def test_a_crash_loop_ends_with_its_first_cause() -> None:
+    one = machine(1)
+    worker = 0
+    while one.outcome is None:
+        one.handle(m.Gone(worker, f"died of cause {worker}", is_death=True))
+        worker += 1
+        assert worker < 20
+    assert "the first: worker 0 died of cause 0" in one.outcome.cause
+
+
+def test_progress_forgives_deaths() -> None:
+    one = ready(machine(1))
+    for worker in range(30):
+        one.handle(m.Heartbeat(worker, worker, 0, "forward", 0.1))
+        one.handle(m.Gone(worker, "died", is_death=True))
+        one.handle(m.Ready(worker + 1, "host", 0))
+    assert one.outcome is None
+    assert one.deaths == 30
+
+
+def test_without_replacement_the_last_death_is_the_end() -> None:
+    one = Machine(2, 8, 3, "s", last_step=9, replace=False)
+    one.start()
+    for worker in (0, 1):
+        one.handle(m.Ready(worker, "host", 0))
+    assert not [a for a in one.handle(m.Gone(0, "died", is_death=True)) if isinstance(a, m.Start)]
+    promise(one, 1, 0)
+    one.handle(m.Gone(1, "died too", is_death=True))
+    assert one.outcome is not None
+    assert "all workers are dead" in one.outcome.cause
+
+
+def test_silence_and_standing_still_are_different_from_being_slow() -> None:
+    """A member that waits for others, or has not finished its first leaf (a compilation), is not stuck."""
+    one = ready(machine(2))
+    one.handle(m.Heartbeat(0, 3, 0, "forward", 0.1), now=0.0)
+    one.handle(m.Heartbeat(1, 3, None, "exchange", 0.1), now=0.0)
+    for second in range(1, 10):
+        one.handle(m.Heartbeat(0, 3, 0, "forward", 0.1), now=second)
+        one.handle(m.Heartbeat(1, 3, None, "exchange", 0.1), now=second)
+        assert one.handle(m.Tick(), now=second + 0.9) == []
+    one.handle(m.Heartbeat(0, 3, 0, "forward", 0.1), now=10.5)
+    one.handle(m.Heartbeat(1, 3, None, "exchange", 0.1), now=10.5)
+    actions = one.handle(m.Tick(), now=10.6)
+    assert [action.worker for action in actions if isinstance(action, m.Kill)] == [0]
+    promise(one, 1, 3)
+    actions = one.handle(m.Tick(), now=21.0)
+    assert [action.worker for action in actions if isinstance(action, m.Kill)] == [1]
+
+    slow = ready(machine(1))
+    slow.handle(m.Heartbeat(0, 3, 0, "forward", 2.0), now=0.0)
+    slow.handle(m.Heartbeat(0, 3, 0, "forward", 2.0), now=39.0)
+    assert slow.handle(m.Tick(), now=39.5) == []  # 20 of its leaves have not passed
+    compiling = ready(machine(1))
+    for second in range(100):
+        compiling.handle(m.Heartbeat(0, 0, 0, "forward", None), now=float(second))
+        assert compiling.handle(m.Tick(), now=float(second)) == []
+
+
+def test_of_two_that_cannot_reach_each_other_the_newest_goes() -> None:
+    one = ready(machine(3))
+    one.handle(m.LostPeer(0, 1, peer=2), now=5.0)
+    one.handle(m.LostPeer(2, 1, peer=0), now=5.1)
+    assert one.handle(m.Tick(), now=5.5) == []  # a death may yet explain it
+    actions = one.handle(m.Tick(), now=6.2)
+    assert [action.worker for action in actions if isinstance(action, m.Kill)] == [2]
+    assert sent(actions, "propose") == [0, 1]
+
+
+def test_resizing_starts_or_ends_workers() -> None:
+    one = ready(machine(2))
+    assert [a.worker for a in one.handle(m.Resize(4)) if isinstance(a, m.Start)] == [2, 3]
+    actions = one.handle(m.Resize(1))
+    assert [a.worker for a in actions if isinstance(a, m.Kill)] == [1, 2, 3]
+    assert sent(actions, "propose") == [0]

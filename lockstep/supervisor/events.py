@@ -1,0 +1,213 @@
+"""What can happen to the supervisor (events), and what it can do about it (actions). Plain data; `machine` decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.evaluate import LeafResult
+from lockstep.wire import Message
+
+# Events
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has built its model, opened its data, loaded its state, and can be a member."""
+
+    worker: int
+    address: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Promised:
+    """A member finishes nothing in generations before `number`; this is where it stands."""
+
+    worker: int
+    number: int
+    step: int
+    """-1 if it has no state yet."""
+    held: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    worker: int
+    step: int
+    leaf: int | None
+    phase: str
+    leaf_seconds: float | None
+    """How long a leaf usually takes there; None before its first one is done."""
+
+
+@dataclass(frozen=True)
+class LostPeer:
+    """An exchange of generation `number` failed; `peer` is whom it failed with, if that is known."""
+
+    worker: int
+    number: int
+    peer: int | None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A worker has evaluated one leaf of the test set."""
+
+    worker: int
+    step: int
+    leaf: int
+    result: LeafResult
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    step: int
+    name: str
+    digest: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    step: int
+    error: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    worker: int
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Raised:
+    """User code, or ours, raised an exception in a worker."""
+
+    worker: int
+    message: str
+    where: str
+    user: bool
+    """The message is a sentence for the user, not a traceback."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A process has ended, or its connection has."""
+
+    worker: int
+    how: str
+    is_death: bool
+    """By a signal, or without a word; a process that ends by itself with an error is no death but a mistake."""
+
+
+@dataclass(frozen=True)
+class CheckpointTime:
+    """So much time has passed that a checkpoint is wanted."""
+
+
+@dataclass(frozen=True)
+class Resize:
+    """Another number of workers is wanted."""
+
+    workers: int
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """Ctrl-C, a signal or `lockstep stop`: end with a checkpoint."""
+
+    reason: str
+
+
+Event = (
+    Ready
+    | Promised
+    | Heartbeat
+    | LostPeer
+    | Tick
+    | Evaluation
+    | Checkpointed
+    | CheckpointFailed
+    | Finished
+    | Raised
+    | Gone
+    | CheckpointTime
+    | Resize
+    | StopRequested
+)
+
+# Actions
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a worker under this number."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End a worker that has been expelled, or is one too many."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Send:
+    worker: int
+    message: Message
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row for `metrics.jsonl`."""
+
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class KeepCheckpoint:
+    """A checkpoint is good and may be relied on; older ones may go."""
+
+    step: int
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Warn:
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: `finished`, `stopped` (with a checkpoint) or `failed`."""
+
+    state: str
+    digest: str | None = None
+    cause: str = ""
+    worker: int | None = None
+    """The worker that the cause is about."""
+    user: bool = False
+    """The cause is a sentence for the user."""
+    died: bool = False
+    """The worker ended without a word."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The job is over; every process is to go."""
+
+    outcome: Outcome
+
+
+Action = Start | Kill | Send | Record | KeepCheckpoint | Warn | End

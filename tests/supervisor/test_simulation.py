@@ -1,0 +1,46 @@
+"""Thousands of random schedules of deaths, stalls, late messages and resizes, in seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.supervisor.simulation import Simulation
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_schedules_keep_the_invariants_and_finish(block: int) -> None:
+    for seed in range(block * 200, (block + 1) * 200):
+        simulation = Simulation(seed, workers=1 + seed % 5, leaves=8, last=6, failures=seed % 7)
+        try:
+            simulation.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_without_failures_nothing_is_computed_twice() -> None:
+    for seed in range(20):
+        simulation = Simulation(seed, workers=3, leaves=8, last=6, failures=0)
+        simulation.run()
+        assert simulation.recomputed == 8 * 6
+
+
+def test_a_death_costs_at_most_the_leaves_of_the_dead() -> None:
+    """One failure of one worker: what is computed beyond the plan is what the dead one held or was computing."""
+    for seed in range(200):
+        simulation = Simulation(seed, workers=4, leaves=8, last=6, failures=0)
+        for _ in range(200 + seed):
+            simulation.event()
+        members = simulation.machine.members
+        if simulation.machine.outcome is not None or not members:
+            continue
+        victim = simulation.models.pop(members[seed % len(members)])
+        lost = len(victim.computed) + (victim.computing is not None)
+        simulation.perform(simulation.machine.handle(e_gone(victim.id)))
+        simulation.run()
+        assert simulation.recomputed <= 8 * 6 + lost + len(members), seed
+
+
+def e_gone(worker: int):  # type: ignore[no-untyped-def]
+    from lockstep.supervisor.events import Gone
+
+    return Gone(worker, "died", is_death=True)

@@ -1,0 +1,149 @@
+"""Workers die, hang, come and go, and the digest is that of an undisturbed run.
+
+Failures are injected at a chosen worker, step and phase. Every scenario trains the same recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep import injection, metrics
+from tests.conftest import digest_in, run, start
+from tests.test_resume import rows_of, wait_for_step
+
+psutil = pytest.importorskip("psutil")
+
+# 4 leaves of 4 images, with an evaluation and a checkpoint on the way.
+RECIPE = [
+    *["demo", "--leaves", "4", "--batch-size", "16", "--steps", "24", "--set", "log_every=1"],
+    *["--set", "evaluation.every_steps=12", "--set", "evaluation.leaf_batch=50", "--set", "evaluation.max_leaves=6"],
+    *["--set", "checkpoints.every_steps=8"],
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[float]]:
+    """The digest, and the loss of every step, of a run with one worker."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    digest = digest_in(run("train", *RECIPE, "--workers", "1", "--run", "run", cwd=directory))
+    rows = metrics.read(directory / "runs/run/metrics.jsonl")
+    return digest, [row["loss"] for row in rows if row["kind"] == "train"]
+
+
+def disturbed(inject: str, *arguments: str, workers: int = 3) -> tuple[str, str]:
+    """Train with injected failures: the digest, and what was shown on the way."""
+    with injection.rules(inject):
+        result = run("train", *RECIPE, "--workers", str(workers), "--run", "run", *arguments)
+    return digest_in(result), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("inject", "deaths"),
+    [
+        ("kill worker=1 step=0 phase=data", 1),
+        ("kill worker=0 step=5 phase=backward", 1),
+        ("kill worker=2 step=5 phase=exchange", 1),
+        ("kill worker=1 step=5 phase=optimizer", 1),
+        ("kill worker=1 step=12 phase=evaluate", 1),
+        ("kill worker=0 step=24 phase=evaluate", 1),
+        ("kill worker=0 step=8 phase=checkpoint", 1),
+        ("kill worker=0 step=24 phase=checkpoint", 1),
+        ("kill worker=0 step=5 phase=exchange; kill worker=2 step=5 phase=exchange", 2),
+        ("kill worker=0 step=5 phase=forward; kill worker=1 step=6 phase=data", 2),
+    ],
+    ids=lambda value: (
+        value.replace("worker=", "").replace("step=", "").replace("phase=", "") if isinstance(value, str) else ""
+    ),
+)
+def test_a_killed_worker_leaves_weights_bit_identical(
+    workspace: Path, undisturbed: tuple[str, list[float]], inject: str, deaths: int
+) -> None:
+    """F79 F80: in every phase, at the first and the last step, several at once, during a recovery."""
+    digest, shown = disturbed(inject)
+    assert digest == undisturbed[0]
+    assert shown.count("was killed by SIGKILL; the others go on") == deaths
+    assert len(rows_of("run", "death")) == deaths
+    losses = [row["loss"] for row in rows_of("run", "train")]
+    assert losses == undisturbed[1]
+    for row in rows_of("run", "generation")[1:]:
+        assert row["missing_leaves"] <= 4
+
+
+def test_all_workers_die_at_once_and_the_run_restarts_by_itself(
+    workspace: Path, undisturbed: tuple[str, list[float]]
+) -> None:
+    """From the newest good checkpoint, which is that of step 8."""
+    digest, _ = disturbed("kill worker=0 step=14 phase=forward; kill worker=1 step=14 phase=forward", workers=2)
+    assert digest == undisturbed[0]
+    assert [row["step"] for row in rows_of("run", "generation")][-1] in (8, 14)
+    assert [row["loss"] for row in rows_of("run", "train")] == undisturbed[1]
+
+
+def test_a_stopped_worker_is_expelled_and_the_run_goes_on(
+    workspace: Path, undisturbed: tuple[str, list[float]]
+) -> None:
+    digest, shown = disturbed("stop worker=1 step=5 phase=forward", "--patience", "2.5")
+    assert digest == undisturbed[0]
+    assert "worker 1 sent no heartbeat for" in shown
+
+
+def test_a_replacement_joins_and_works(workspace: Path) -> None:
+    """With a slower recipe there is time for the replacement to take part; every replica ends on the digest."""
+    longer = [*RECIPE, "--steps", "400", "--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"]
+    with injection.rules("kill worker=1 step=5 phase=exchange"):
+        result = run("train", *longer, "--workers", "2", "--run", "run")
+    generations = rows_of("run", "generation")
+    assert [row["workers"] for row in generations] == [2, 1, 2]
+    whole = digest_in(run("train", *longer, "--workers", "1", "--run", "whole"))
+    assert digest_in(result) == whole
+    assert "1 worker died on the way" in result.stdout
+    assert sorted(row["worker"] for row in rows_of("run", "spans")) == [0, 2]
+
+
+def test_without_replacement_the_others_finish(workspace: Path, undisturbed: tuple[str, list[float]]) -> None:
+    digest, _ = disturbed("kill worker=1 step=5 phase=exchange", "--no-replace")
+    assert digest == undisturbed[0]
+    assert not (workspace / "runs/run/logs/worker-3.log").exists()
+
+
+def test_resize_and_stop_a_running_job(workspace: Path) -> None:
+    """Grow, shrink, stop with a checkpoint, resume: the digest of a run that was left alone."""
+    longer = [*RECIPE, "--steps", "600", "--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"]
+    process = start("train", *longer, "--workers", "1", "--run", "run", cwd=workspace)
+    wait_for_step(process, "run", 3)
+    assert json.loads(Path("runs/run/supervisor.json").read_text())["version"] == 1
+    refused = run("resize", "run", "9")
+    assert refused.returncode == 2
+    assert "give 1 to 4" in refused.stderr
+    assert run("resize", "run", "3").returncode == 0
+    wait_for_generation("run", 3)
+    assert run("resize", "last", "2").returncode == 0
+    wait_for_generation("run", 2)
+    assert run("stop", "run").returncode == 0
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert rows_of("run", "checkpoint")
+    assert "is not running" in run("stop", "run").stderr
+    resumed = run("resume", "run", "--workers", "2")
+    whole = run("train", *longer, "--workers", "2", "--run", "whole")
+    assert digest_in(resumed) == digest_in(whole)
+
+
+def wait_for_generation(name: str, workers: int) -> None:
+    deadline = time.monotonic() + 60
+    while rows_of(name, "generation")[-1]["workers"] != workers:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_crash_loop_ends_with_its_first_cause(workspace: Path) -> None:
+    model = "import os, signal\ndef net(num_classes, image_shape):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    (workspace / "mine.py").write_text(model)
+    result = run("train", *RECIPE, "--set", f"model.name={workspace}/mine.py:net", "--workers", "1", "--run", "run")
+    assert result.returncode == 1
+    assert "deaths without a step in between; the first: worker 0 was killed by SIGKILL" in result.stderr
