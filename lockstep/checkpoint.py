@@ -71,6 +71,17 @@ def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
     return interval > 0 and math.floor(done / interval) > math.floor((done - 1) / interval)
 
 
+def to_keep(entries: list[dict[str, Any]], keep: int, needed_steps: set[int]) -> list[dict[str, Any]]:
+    """Of checkpoints in the order of their writing: the newest few, and those that are needed for another reason."""
+    return [entry for at, entry in enumerate(entries) if at >= len(entries) - keep or entry["step"] in needed_steps]
+
+
+def remove_leftovers(root: Path) -> None:
+    """What a killed writer left behind; only while nobody writes."""
+    for path in root.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def directory_name(step: int) -> str:
     return f"step-{step:09d}"
 

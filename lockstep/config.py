@@ -89,7 +89,7 @@ class Checkpoints:
     every_seconds: float = 600.0
     """Write a checkpoint when so many seconds have passed since the last; 0 for never."""
     keep: int = 2
-    """How many of the newest checkpoints stay on disk."""
+    """How many of the newest checkpoints stay on disk; the one with the best evaluation stays too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,10 +72,6 @@ class Membership:
         return self.generation
 
     @property
-    def rank(self) -> int:
-        return self.current.rank(self.id)
-
-    @property
     def is_first(self) -> bool:
         """The first member reports and writes checkpoints."""
         return self.current.members[0].id == self.id
@@ -93,10 +89,6 @@ class Membership:
     def has_left(self, generation: Generation) -> bool:
         """Whether something newer than this generation is there or on its way."""
         return self.promised > generation.number
-
-    def leaves(self, step: int) -> list[int]:
-        """My leaves of a step."""
-        return self.current.leaves(self.rank, step)
 
     def commit(self, position: Position, generation: Generation) -> bool:
         """Finish a step in this generation, unless a promise forbids it: then the step is not done."""
@@ -129,9 +121,12 @@ class Membership:
             elif message["type"] == "shutdown":
                 _end(None)
             else:
-                with self.changed:
-                    self._handle(message)
-                    self.changed.notify_all()
+                try:
+                    with self.changed:
+                        self._handle(message)
+                        self.changed.notify_all()
+                except Exception as error:  # a worker that hears nothing more must not linger
+                    _end(f"cannot handle {message['type']!r} from the supervisor: {error!r}")
 
     def _handle(self, message: Message) -> None:
         kind = message["type"]
@@ -144,7 +139,7 @@ class Membership:
                 self.position = None  # what was loaded at the start is out of date; the state comes from the others
         elif kind == "evaluated":
             self.evaluations[message["step"]] = message
-        elif kind == "checkpoint":
+        elif kind == "checkpoint" and self.checkpoint_wanted != "stop":  # one checkpoint serves all, but ends the job
             self.checkpoint_wanted = message["reason"]
 
     def _promise(self, number: int) -> None:

@@ -57,6 +57,13 @@ class Reporter:
             "leaf_seconds": statistics.median(seconds) if seconds else None,
         }
 
+    def resend(self) -> None:
+        """What a new first member does: the old one may have died before it sent the last row. The supervisor drops
+        what it has already."""
+        if self._last is not None:
+            self._membership.send({"type": "metrics", "row": self._last})
+            self._last = None
+
     def begin(self) -> None:
         """The first step starts now."""
         self._since = time.perf_counter()
@@ -98,10 +105,9 @@ class Reporter:
             }
             if done % DIGEST_EVERY == 0 and is_first:
                 row["digest"] = self._replica.digest()
-            # All rows go to the supervisor from whoever is first; a new first one sends the last row again, in case
-            # the old one died before it did, and the supervisor drops what it has.
-            for one in (self._last, row) if is_first else ():
-                if one is not None:
-                    self._membership.send({"type": "metrics", "row": one})
-            self._last = None if is_first else row
+            if is_first:
+                self.resend()
+                self._membership.send({"type": "metrics", "row": row})
+            else:
+                self._last = row
             self._losses, self._hits, self._since = [], 0.0, now

@@ -11,6 +11,7 @@ from lockstep import philox
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Pool, Vector
 from lockstep.exchange.tree import Node
+from lockstep.generation import Generation
 from lockstep.membership import Membership
 
 
@@ -54,13 +55,15 @@ class Step:
     def missing(self) -> Iterator[Leaf]:
         """My leaves that are not held yet. A new generation is noticed between two of them."""
         while self.membership.is_settled:
-            todo = self.todo()
+            todo = self.todo(self.membership.current)
             if not todo:
                 return
             yield Leaf(self.index, todo[0], philox.leaf_seed(self.seed, self.index, todo[0]))
 
-    def todo(self) -> list[int]:
-        return [index for index in self.membership.leaves(self.index) if index not in self.computed]
+    def todo(self, generation: Generation) -> list[int]:
+        """What I have to compute of this step in a generation, and do not hold yet."""
+        mine = generation.leaves(generation.rank(self.membership.id), self.index)
+        return [index for index in mine if index not in self.computed]
 
     def hold(self, leaf: Leaf, contribution: Vector) -> None:
         """Keep a contribution; two siblings become their parent, so that few vectors are ever held.
@@ -71,7 +74,7 @@ class Step:
         membership = self.membership
         with membership.changed:
             membership.changed.wait_for(lambda: membership.is_settled)
-            if leaf.index not in self.todo():
+            if leaf.index not in self.todo(membership.current):
                 self.pool.give(contribution)
                 return
             self._add(leaf, contribution)

@@ -128,7 +128,6 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
         if membership.has_left(generation):
             return
         if leaf not in known:
-            worker.reporter.at(done, leaf)
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
             membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
         if membership.is_first and membership.checkpoint_wanted:
@@ -252,10 +251,12 @@ def stay(worker: Worker) -> None:
     position = membership.position
     assert isinstance(position, Step)
     while True:
+        generation = membership.settle()
         worker.strategy.enter(position)
-        if membership.is_first and membership.checkpoint_wanted:
-            save_if_due(worker, position.index)
-        generation = membership.current
+        if membership.is_first:
+            worker.reporter.resend()
+            if membership.checkpoint_wanted:
+                save_if_due(worker, position.index)
         membership.wait(lambda now=generation: membership.has_left(now) or membership.checkpoint_wanted is not None)  # type: ignore[misc]
         if not membership.is_first:
             membership.checkpoint_wanted = None

@@ -110,6 +110,8 @@ def test_leftovers_of_a_killed_writer_are_no_checkpoints(tmp_path: Path) -> None
     newest, problems = checkpoint.newest_good(tmp_path)
     assert newest == good
     assert problems == []
+    checkpoint.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
 
 
 def test_another_model_and_another_version_are_refused(tmp_path: Path) -> None:
@@ -125,6 +127,13 @@ def test_another_model_and_another_version_are_refused(tmp_path: Path) -> None:
     (path / "checkpoint.json").write_text(json.dumps({"version": 1}))
     with pytest.raises(Damaged, match="lacks 'step'"):
         checkpoint.read_info(path)
+
+
+def test_the_newest_and_the_best_are_kept() -> None:
+    entries = [{"step": step} for step in (10, 20, 30, 40)]
+    assert [entry["step"] for entry in checkpoint.to_keep(entries, 2, set())] == [30, 40]
+    assert [entry["step"] for entry in checkpoint.to_keep(entries, 2, {10})] == [10, 30, 40]
+    assert [entry["step"] for entry in checkpoint.to_keep(entries, 1, {40})] == [40]
 
 
 def test_checkpoints_are_due_by_steps_and_at_the_ends_of_epochs() -> None:

@@ -20,6 +20,8 @@ class Local:
     def __init__(self) -> None:
         self._processes: dict[int, Process] = {}
         self._watchers: set[asyncio.Task[None]] = set()
+        self._unwanted: set[int] = set()
+        """Killed before they were there."""
 
     async def start(self, command: Command, on_exit: OnExit) -> None:
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE, **command.environment}
@@ -35,6 +37,8 @@ class Local:
                 start_new_session=True,
             )
         self._processes[command.id] = process
+        if command.id in self._unwanted:
+            self.kill(command.id)
         watcher = asyncio.create_task(self._watch(command.id, process, on_exit))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
@@ -45,8 +49,10 @@ class Local:
         on_exit(id_, describe_status(status), status < 0)
 
     def kill(self, id_: int) -> None:
-        process = self._processes[id_]
-        if process.returncode is None:
+        process = self._processes.get(id_)
+        if process is None:
+            self._unwanted.add(id_)
+        elif process.returncode is None:
             _kill_session(process.pid)
 
     async def close(self, grace_seconds: float) -> None:

@@ -56,7 +56,7 @@ class Waiter:
 
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         threading.Thread(target=_run, args=(self._tasks, changed), name="exchange", daemon=True).start()
 
     def submit(self, work: Callable[[], Any]) -> Task:
@@ -64,10 +64,13 @@ class Waiter:
         self._tasks.put(task)
         return task
 
+    def close(self) -> None:
+        """Let the thread end when it is done with what it waits for."""
+        self._tasks.put(None)
 
-def _run(tasks: queue.SimpleQueue[Task], changed: threading.Condition) -> None:
-    while True:
-        task = tasks.get()
+
+def _run(tasks: queue.SimpleQueue[Task | None], changed: threading.Condition) -> None:
+    while (task := tasks.get()) is not None:
         value, error, peer = None, None, None
         try:
             value = task.work()
@@ -134,6 +137,7 @@ class Group:
             self._group.abort()
         self._posted.clear()
         self._group = None
+        self._waiter.close()
 
 
 def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag: int) -> Any:

@@ -36,7 +36,7 @@ def help_others(group: Group, replica: Replica, step: Step, abandoned: Abandoned
         # The vector still holds the last result: no slice of a newer one can exist before everyone has this one.
         sends += [(step.reduced.flat, generation.rank(id_), CATCH_UP_TAG) for id_ in generation.behind]
     if generation.joiners:
-        packed = pack(replica)
+        packed = pack(replica, step)
         start, stop = tree.slices(packed.numel(), len(sources))[sources.index(group.rank)]
         for id_ in generation.joiners:
             if sources[0] == group.rank:
@@ -48,8 +48,8 @@ def help_others(group: Group, replica: Replica, step: Step, abandoned: Abandoned
     group.wait(abandoned)
 
 
-def receive_state(group: Group, replica: Replica, abandoned: Abandoned) -> None:
-    """Copy the state: its length first, then a slice from each."""
+def receive_state(group: Group, replica: Replica, abandoned: Abandoned) -> torch.Tensor:
+    """Copy the state: its length first, then a slice from each. Returns the last reduced vector."""
     sources = group.generation.up_to_date
     length = torch.zeros(1, dtype=torch.int64, device=replica.device.torch)
     group.post([], [(length, sources[0], CATCH_UP_TAG)])
@@ -63,19 +63,24 @@ def receive_state(group: Group, replica: Replica, abandoned: Abandoned) -> None:
     ]
     group.post([], receives)
     group.wait(abandoned)
-    unpack(packed, replica)
+    return unpack(packed, replica)
 
 
-def pack(replica: Replica) -> torch.Tensor:
-    """The whole state as bytes, the same on every up-to-date member."""
+def pack(replica: Replica, step: Step) -> torch.Tensor:
+    """The whole state as bytes, the same on every up-to-date member.
+
+    The last reduced vector belongs to it: the joiner may be the only one left who can give it to a member behind.
+    """
     model, optimizer = replica.copy_state()
     named = {f"model/{name}": tensor for name, tensor in model.items()}
     named |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+    named["reduced"] = step.reduced.flat.cpu()
     return torch.frombuffer(bytearray(save(named)), dtype=torch.uint8).to(replica.device.torch)
 
 
-def unpack(packed: torch.Tensor, replica: Replica) -> None:
+def unpack(packed: torch.Tensor, replica: Replica) -> torch.Tensor:
     named = load(packed.cpu().numpy().tobytes())
     model = {name.removeprefix("model/"): t for name, t in named.items() if name.startswith("model/")}
     optimizer = {name.removeprefix("optimizer/"): t for name, t in named.items() if name.startswith("optimizer/")}
     replica.load(model, optimizer)
+    return named["reduced"]

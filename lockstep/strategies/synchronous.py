@@ -66,7 +66,7 @@ class Synchronous:
             generation = self._membership.settle()
             try:
                 group = self._enter(generation, step)
-                if step.done or step.todo():
+                if step.done or step.todo(generation):
                     return
                 if group is None:
                     whole = step.held[tree.root(self._recipe.leaves)]
@@ -95,14 +95,16 @@ class Synchronous:
                 return step
             try:
                 self._group = self._connect(generation)
-                catchup.receive_state(self._group, self._replica, self._abandons(generation))
+                reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
             except Lost as lost:
                 self._report(lost, generation)
                 continue
             with self._membership.changed:
                 if not self._membership.has_left(generation):
                     self._entered = generation.number
-                    return self.first_step(generation.step)
+                    step = self.first_step(generation.step)
+                    step.reduced.flat.copy_(reduced)
+                    return step
             self._leave()
 
     def apply(self, step: Step) -> None:
@@ -120,9 +122,10 @@ class Synchronous:
 
     def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """What I shall compute after this leaf."""
-        leaves = self._membership.leaves
-        yield from ((leaf.step, index) for index in leaves(leaf.step) if index > leaf.index)
-        yield from ((leaf.step + 1, index) for index in leaves(leaf.step + 1))
+        generation = self._membership.current
+        rank = generation.rank(self._membership.id)
+        yield from ((leaf.step, index) for index in generation.leaves(rank, leaf.step) if index > leaf.index)
+        yield from ((leaf.step + 1, index) for index in generation.leaves(rank, leaf.step + 1))
 
     def _abandons(self, generation: Generation) -> Callable[[], bool]:
         return lambda: self._membership.has_left(generation)
@@ -137,7 +140,8 @@ class Synchronous:
             abandoned = self._abandons(generation)
             if step.index < generation.step:
                 catchup.receive_result(self._group, step, abandoned)
-                self._membership.commit(step, generation)
+                if not self._membership.commit(step, generation):
+                    raise Lost("a new generation")
             else:
                 catchup.help_others(self._group, self._replica, step, abandoned)
         self._entered = generation.number
@@ -146,7 +150,11 @@ class Synchronous:
     def _connect(self, generation: Generation) -> Group:
         membership = self._membership
         group = Group(generation, generation.rank(membership.id), self._replica.device, membership.changed)
-        group.connect(self._abandons(generation))
+        try:
+            group.connect(self._abandons(generation))
+        except Lost:
+            group.drop()
+            raise
         return group
 
     def _report(self, lost: Lost, generation: Generation) -> None:

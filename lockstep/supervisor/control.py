@@ -42,6 +42,9 @@ class Control:
         if writer is not None and not writer.is_closing():
             writer.write(wire.encode(message))
 
+    def is_connected(self, worker: int) -> bool:
+        return worker in self._writers
+
     def send_all(self, message: Message) -> None:
         for worker in self._writers:
             self.send(worker, message)

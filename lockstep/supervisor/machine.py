@@ -112,6 +112,7 @@ class Machine:
     """Causes of the deaths since the last progress."""
     _reached: int = -1
     _saved: int = -1
+    _final_asked: bool = False
     _final_failures: int = 0
 
     def start(self) -> list[Action]:
@@ -248,6 +249,7 @@ class Machine:
             evaluated_leaves=tuple(sorted(self._results.get(step, {}))),
         )
         self._note_progress(step)
+        self._final_asked = False  # whoever was asked may be dead
         for id_ in list(self._finished):
             if id_ not in ids:
                 del self._finished[id_]
@@ -338,7 +340,10 @@ class Machine:
     def _on_resize(self, event: Resize) -> list[Action]:
         self.num_workers = event.workers
         actions: list[Action] = [Record({"kind": "resize", "workers": event.workers, "step": self._reached})]
-        surplus = sorted(self.workers)[event.workers :]
+        members = self.members
+        # Members stay before those who are ready, and those before the ones that have only been started.
+        by_use = sorted(self.workers, key=lambda id_: (id_ not in members, self.workers[id_].address is None, id_))
+        surplus = by_use[event.workers :]
         for worker in surplus:
             del self.workers[worker]
             self._finished.pop(worker, None)
@@ -368,6 +373,8 @@ class Machine:
         limit = max(self.patience, PATIENCE_LEAVES * statistics.median(known)) if known else self.patience
         actions: list[Action] = []
         for id_, worker in list(self.workers.items()):
+            if id_ not in self.workers:
+                continue  # gone with one that was removed before
             if worker.heard is not None and now - worker.heard > limit:
                 actions += self._remove(id_, f"sent no heartbeat for {now - worker.heard:.0f} s", kill=True)
             elif worker.leaf_seconds is not None and worker.place[2] in COMPUTING and now - worker.moved > limit:
@@ -408,11 +415,18 @@ class Machine:
             return []
         figures = combine(self._results.pop(event.step))
         self.evaluated = event.step
-        if self.best is None or figures["top1"] > self.best["top1"]:
+        improved = self.best is None or figures["top1"] > self.best["top1"]
+        if improved:
             self.best = {"top1": figures["top1"], "step": event.step}
+        assert self.best is not None
         figures["best_top1"] = self.best["top1"]
         announcement = {"type": "evaluated", "step": event.step, "best": self.best}
-        return [Record({"kind": "eval", "step": event.step, **figures}), *self._send_all(announcement)]
+        return [
+            Record({"kind": "eval", "step": event.step, **figures}),
+            # Asked for before the figures are sent, so that it is this step's state that is written.
+            *(self._ask_for_checkpoint("best") if improved and self.saves else []),
+            *self._send_all(announcement),
+        ]
 
     def _on_checkpointed(self, event: Checkpointed) -> list[Action]:
         self._saved = max(self._saved, event.step)
@@ -442,6 +456,9 @@ class Machine:
             listing = ", ".join(f"worker {worker}: {digest[:12]}" for worker, digest in sorted(self._finished.items()))
             return self._fail(f"the replicas differ at the end, which must not happen ({listing})")
         if self.saves and self._saved < self.last_step:
+            if self._final_asked:
+                return []
+            self._final_asked = True
             return self._ask_for_checkpoint("final")
         return self._end(Outcome("finished", digests.pop()))
 
@@ -454,7 +471,7 @@ class Machine:
     def _ask_for_checkpoint(self, reason: str) -> list[Action]:
         if not self.members:
             return []
-        return [Send(self.members[0], {"type": "checkpoint", "reason": reason})]
+        return [Send(self.members[0], {"type": "checkpoint", "reason": "stop" if self.stopping else reason})]
 
     def _send_all(self, message: Message) -> list[Action]:
         return [Send(id_, message) for id_ in self.members]

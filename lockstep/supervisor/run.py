@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,9 @@ class Supervisor:
         self._evaluation: dict[str, Any] | None = None
         self._exits: set[int] = set()
         self._last_row = plan.first_step
+        self._unwritable: set[str] = set()
+        self._loading: dict[int, Path] = {}
+        """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._saved_now = False
         """Whether this session has written a checkpoint, which a worker that starts now may load."""
         self._good: list[dict[str, Any]] = []
@@ -121,6 +125,9 @@ class Supervisor:
                 await self._over.wait()
             finally:
                 self._control.send_all({"type": "shutdown"})
+                for worker in self._machine.workers:
+                    if not self._control.is_connected(worker):
+                        self._engine.kill(worker)  # still importing; it would not hear
                 await self._engine.close(GRACE_SECONDS)
                 self._control.close()
                 for task in self._tasks:
@@ -176,6 +183,8 @@ class Supervisor:
         if self._saved_now:
             newest, _ = await asyncio.to_thread(checkpoint.newest_good, plan.directory.checkpoints)
             path = newest.path if newest is not None else path
+        if path is not None:
+            self._loading[worker] = path
         return {
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
@@ -215,6 +224,7 @@ class Supervisor:
             self._handle(e.Raised(worker, message["message"], message["where"], message["user"]))
 
     def _on_ready(self, worker: int, message: Message) -> None:
+        self._loading.pop(worker, None)
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
         if free < needed and not self._plan.evaluate_only:
             sentence = (
@@ -277,14 +287,29 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
             self._handle(e.Tick())
 
+    async def _start(self, worker: int) -> None:
+        try:
+            await self._engine.start(self._command(worker), self._on_exit)
+        except OSError as error:
+            self._handle(e.Gone(worker, f"could not be started: {error}", is_death=False))
+
     def _handle(self, event: e.Event) -> None:
-        self._do(self._machine.handle(event, time.monotonic()))
+        try:
+            self._do(self._machine.handle(event, time.monotonic()))
+        except Exception:
+            self._crash(traceback.format_exc())
+
+    def _crash(self, text: str) -> None:
+        """A mistake in the supervisor itself must end the job: nobody else would."""
+        if self._outcome is None:
+            self._outcome = e.Outcome("failed", None, f"the supervisor failed, which is a bug in Lockstep: {text}")
+            self._over.set()
 
     def _do(self, actions: list[e.Action]) -> None:
         for action in actions:
             match action:
                 case e.Start():
-                    self._spawn(self._engine.start(self._command(action.worker), self._on_exit))
+                    self._spawn(self._start(action.worker))
                 case e.Kill():
                     self._engine.kill(action.worker)
                 case e.Send():
@@ -312,31 +337,50 @@ class Supervisor:
             self._evaluation = row
             self._display.eval_row(row)
             if not self._plan.evaluate_only:
-                self._plan.directory.write_json("best.json", {"version": FORMAT_VERSION, **(self._machine.best or {})})
-        if self._metrics is not None:
-            self._metrics.write(row)
-        if self._events is not None and (values := scalars(row)):
-            self._events.write(values, row["step"])
+                with self._tolerant("best.json"):
+                    best = {"version": FORMAT_VERSION, **(self._machine.best or {})}
+                    self._plan.directory.write_json("best.json", best)
+        with self._tolerant("metrics.jsonl"):
+            if self._metrics is not None:
+                self._metrics.write(row)
+            if self._events is not None and (values := scalars(row)):
+                self._events.write(values, row["step"])
+
+    @contextlib.contextmanager
+    def _tolerant(self, name: str) -> Iterator[None]:
+        """Training goes on when a file cannot be written, with a warning, said once."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._unwritable:
+                self._unwritable.add(name)
+                self._display.note(f"warning: {name} cannot be written ({error.strerror}); training goes on")
 
     def _keep(self, kept: e.KeepCheckpoint) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
-        directory = self._plan.directory
+        directory, best = self._plan.directory, self._machine.best
         self._saved_now = True
         entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
-        self._good = [old for old in self._good if old["step"] != kept.step] + [entry]
-        self._good, dropped = (
-            self._good[-self._plan.recipe.checkpoints.keep :],
-            self._good[: -self._plan.recipe.checkpoints.keep],
-        )
-        directory.write_json("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": self._good})
-        for old in dropped:
-            shutil.rmtree(directory.checkpoints / old["name"], ignore_errors=True)
+        entries = [old for old in self._good if old["step"] != kept.step] + [entry]
+        in_use = {path.name for worker, path in self._loading.items() if worker in self._machine.workers}
+        needed = {old["step"] for old in entries if old["name"] in in_use} | ({best["step"]} if best else set())
+        self._good = checkpoint.to_keep(entries, self._plan.recipe.checkpoints.keep, needed)
+        with self._tolerant("checkpoints.json"):
+            directory.write_json("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": self._good})
+        for old in entries:
+            if old not in self._good:
+                shutil.rmtree(directory.checkpoints / old["name"], ignore_errors=True)
         self._record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest})
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._crash("".join(traceback.format_exception(error)))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -357,6 +401,7 @@ class Supervisor:
         if plan.evaluate_only:
             yield
             return
+        checkpoint.remove_leftovers(plan.directory.checkpoints)
         listed = plan.directory.read_json("checkpoints.json") or {}
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= plan.first_step]
         self._metrics = MetricsFile(plan.directory.metrics, plan.first_step)

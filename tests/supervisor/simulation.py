@@ -28,6 +28,8 @@ class Model:
     done: bool = False
     computed: set[int] = field(default_factory=set)
     computing: int | None = None
+    reduced_of: int | None = None
+    """The step whose result it could still give to a member behind."""
     generation: Generation | None = None
     promised: int = 0
     entered: int = 0
@@ -179,7 +181,7 @@ class Simulation:
         everything = sorted(leaf for part in parts.values() for leaf in part)
         assert everything == list(range(self.leaves)), (step, parts)
         self.applied[step] = "whole"
-        model.done = True
+        model.done, model.reduced_of = True, step
 
     def enter(self, model: Model) -> None:
         """Take part in a generation; who lacks something gets it from members that are there."""
@@ -198,10 +200,13 @@ class Simulation:
         if model.id in generation.joiners:
             model.index, model.done, model.computing = generation.step, False, None
             model.computed.clear()
+            model.reduced_of = sources[0].reduced_of if sources[0] is not None else None
         elif model.id in generation.behind:
             assert model.index == generation.step - 1
             assert not model.done
-            model.done = True
+            assert sources[0] is not None
+            assert sources[0].reduced_of == model.index, "the source does not have the result"
+            model.done, model.reduced_of = True, model.index
         else:
             assert model.index is not None
             assert model.index + model.done == generation.step, (model, generation)

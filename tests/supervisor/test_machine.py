@@ -48,6 +48,9 @@ def test_an_evaluation_is_announced_when_every_leaf_is_there_and_the_best_is_kep
 
     first, second = evaluate(5, 8), evaluate(10, 6)
     assert sent(first, "evaluated") == [0, 1]
+    kinds = [a.message["type"] for a in first if isinstance(a, m.Send) and a.worker == 0]
+    assert kinds == ["checkpoint", "evaluated"]  # the state of the best evaluation is kept
+    assert sent(second, "checkpoint") == []
     assert one.best == {"top1": 0.8, "step": 5}
     row = next(action.row for action in second if isinstance(action, m.Record))
     assert (row["top1"], row["best_top1"], row["examples"]) == (0.6, 0.8, 30)
@@ -245,3 +248,38 @@ def test_resizing_starts_or_ends_workers() -> None:
     actions = one.handle(m.Resize(1))
     assert [a.worker for a in actions if isinstance(a, m.Kill)] == [1, 2, 3]
     assert sent(actions, "propose") == [0]
+
+
+def test_resizing_keeps_those_who_have_the_state() -> None:
+    one = ready(machine(2))
+    one.handle(m.Gone(0, "died", is_death=True))  # 2 is started for it, and still importing
+    promise(one, 1, 4)
+    assert [a.worker for a in one.handle(m.Resize(1)) if isinstance(a, m.Kill)] == [2]
+    assert one.members == [1]
+
+
+def test_a_stop_is_not_overtaken_by_the_timer() -> None:
+    one = ready(machine())
+    one.handle(m.StopRequested("SIGINT"))
+    (send,) = one.handle(m.CheckpointTime())
+    assert isinstance(send, m.Send)
+    assert send.message["reason"] == "stop"
+
+
+def test_joiners_go_with_the_last_one_who_had_the_state() -> None:
+    """Both fall silent at once: the one with the state is removed first, and the joiner with it."""
+    one = ready(machine(2))
+    one.handle(m.Gone(1, "died", is_death=True))
+    promise(one, 0, 4)
+    one.handle(m.Ready(2, "host:2", 0))
+    promise(one, 0, 4)
+    assert one.generation is not None
+    assert one.generation.joiners == (2,)
+    for worker in (0, 2):
+        one.handle(m.Heartbeat(worker, 4, None, "exchange", None), now=0.0)
+    one.handle(m.Ready(2, "host:2", 0))  # a new proposal, which the joiner answers without a state
+    promise(one, 2, -1)
+    actions = one.handle(m.Tick(), now=30.0)
+    assert {a.worker for a in actions if isinstance(a, m.Kill)} == {0, 2}
+    assert len([a for a in actions if isinstance(a, m.Start)]) == 2
+    assert one.outcome is None
