@@ -246,9 +246,13 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
 
 def _newest(directory: RunDirectory, display: Display) -> checkpoint.Info | None:
     newest, problems = checkpoint.newest_good(directory.checkpoints)
+    _warn_of(problems, display)
+    return newest
+
+
+def _warn_of(problems: list[str], display: Display) -> None:
     for problem in problems:
         display.note(f"warning: {problem}; an older checkpoint is used")
-    return newest
 
 
 def evaluate_run(run: str, request: Request | None = None, *, display: Display | None = None) -> Run:
@@ -258,14 +262,16 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
     recipe, stored_job = directory.read_config()
     if request.data is not None:
         recipe = resolve(recipe, request)
-    newest = _newest(directory, display)
-    if newest is None:
-        raise UserError(
-            f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
-        )
-    plan = _plan(recipe, _job(request, recipe, stored_job), directory, newest, request)
-    best = None if request.data is not None else plan.best  # figures on other data are not compared with the run's own
-    return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
+    with checkpoint.pinned_newest(directory.checkpoints) as (newest, problems):
+        _warn_of(problems, display)
+        if newest is None:
+            raise UserError(
+                f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
+            )
+        plan = _plan(recipe, _job(request, recipe, stored_job), directory, newest, request)
+        # Figures on other data are not compared with the run's own.
+        best = None if request.data is not None else plan.best
+        return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
 
 
 def _plan(

@@ -13,6 +13,9 @@ import json
 import math
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILES = ("model.safetensors", "optimizer.safetensors")
+PIN_TRIES = 5
+"""How often all checkpoints may vanish between being listed and being pinned."""
 
 
 class Damaged(Exception):  # noqa: N818
@@ -43,6 +48,8 @@ class Info:
     best: dict[str, Any] | None
     evaluated: int
     """The last step that was evaluated; -1 for none."""
+    tally: list[list[float]]
+    """Loss and hits of the steps since the last row of metrics."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Snapshot:
     optimizer: dict[str, Tensor]
     best: dict[str, Any] | None
     evaluated: int
+    tally: list[list[float]]
 
     def digest(self) -> str:
         return digest(entries_of_tensors(self.model.items()))
@@ -105,6 +113,7 @@ def write(root: Path, snapshot: Snapshot) -> Info:
             "state_digest": snapshot.state_digest(),
             "best": snapshot.best,
             "evaluated": snapshot.evaluated,
+            "tally": snapshot.tally,
             "files": {name: _checksum(temporary / name) for name in FILES},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
@@ -148,6 +157,7 @@ def read_info(path: Path) -> Info:
             state_digest=str(document["state_digest"]),
             best=document["best"],
             evaluated=int(document["evaluated"]),
+            tally=list(document.get("tally", [])),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{path / 'checkpoint.json'} lacks {error}") from None
@@ -194,6 +204,39 @@ def newest_good(root: Path) -> tuple[Info | None, list[str]]:
         except Damaged as damage:
             problems.append(str(damage))
     return None, problems
+
+
+@contextmanager
+def pinned_newest(root: Path) -> Iterator[tuple[Info | None, list[str]]]:
+    """As `newest_good`, under a name of its own: training that goes on meanwhile may delete what it has written."""
+    with tempfile.TemporaryDirectory(prefix=".pinned-", dir=root.parent) as directory:
+        for _ in range(PIN_TRIES):
+            problems: list[str] = []
+            listed = sorted(root.glob("step-*"), reverse=True)
+            for path in listed:
+                pin = Path(directory) / path.name
+                try:
+                    _link(path, pin)
+                    yield verify(pin), problems
+                    return
+                except (Damaged, FileNotFoundError) as damage:
+                    shutil.rmtree(pin, ignore_errors=True)
+                    if path.exists():
+                        problems.append(str(damage).replace(str(pin), str(path)))
+            if not listed or problems:
+                break
+        yield None, problems
+
+
+def _link(path: Path, pin: Path) -> None:
+    pin.mkdir()
+    for file in path.iterdir():
+        try:
+            os.link(file, pin / file.name)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            shutil.copy(file, pin)
 
 
 def digest_of_files(info: Info) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +14,7 @@ from lockstep.errors import UserError
 
 
 def build(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
+    optimizer: torch.optim.Optimizer = _eager(torch.optim.SGD)(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=0.0,  # set before every step: a pure function of the step, so no state to resume wrongly
         momentum=config.momentum,
@@ -18,6 +22,15 @@ def build(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=config.weight_decay,
         fused=True,
     )
+    return optimizer
+
+
+@functools.cache
+def _eager(kind: type[torch.optim.Optimizer]) -> Any:
+    """The optimizer without the decorators by which it keeps the compiler out of its methods: they import the compiler
+    to do so, which costs every worker 1.5 s of its start. Nothing here is compiled, so there is nothing to keep out."""
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad")}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

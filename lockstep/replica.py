@@ -39,6 +39,9 @@ class Replica:
         self._statistics_at_start = self.statistics.clone()
         self._integers = [b for _, b in self.model.named_buffers() if not b.is_floating_point()]
         self._integers_at_start = [b.clone() for b in self._integers]
+        self.tally: list[list[float]] = []
+        """Loss and hits of every step since the last row of metrics. It travels with the state: whoever writes the
+        next row must know all of its steps."""
         self.optimizer = optim.build(recipe.optimizer, self.model)
         self.learning_rate = schedule.learning_rate(
             recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch

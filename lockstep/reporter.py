@@ -25,8 +25,8 @@ class Reporter:
         self._replica = replica
         self._membership = membership
         self._step, self._leaf = 0, None  # type: int, int | None
-        self._losses: list[float] = []
-        self._hits = 0.0
+        self._steps = 0
+        """Steps since the last row that this process has seen; `replica.tally` may know of more."""
         self._since = time.perf_counter()
         self._last: dict[str, Any] | None = None
         self._leaf_seconds: deque[float] = deque(maxlen=9)
@@ -81,26 +81,26 @@ class Reporter:
 
     def count(self, step: Step) -> None:
         """Take note of a step that has been applied."""
-        loss, top1, _ = step.reduced.counts.tolist()
-        self._losses.append(loss)
-        self._hits += top1 * self._recipe.leaves
+        self._replica.tally.append(step.reduced.counts.tolist())
+        self._steps += 1
 
     def report(self, done: int, is_first: bool, at_end: bool) -> None:
         """Send a row when one is due: means over the steps since the last row, in the order of steps."""
         due = at_end or done % self._recipe.log_every == 0 or done % DIGEST_EVERY == 0
-        if not self._losses or not due:
+        if not self._steps or not due:
             return
         with self._replica.spans("report"):
-            now, steps = time.perf_counter(), len(self._losses)
+            now, tally = time.perf_counter(), self._replica.tally
             spans = self._take_spans()
             seconds = now - self._since - spans["evaluate"]  # the speed of training, which an evaluation interrupts
             row: dict[str, Any] = {
                 "step": done,
-                "loss": sum(self._losses, 0.0) / steps,
-                "top1": self._hits / (steps * self._recipe.global_batch),
+                "loss": sum((loss for loss, _, _ in tally), 0.0) / len(tally),
+                "top1": sum(hits * self._recipe.leaves for _, hits, _ in tally)
+                / (len(tally) * self._recipe.global_batch),
                 "lr": self._replica.learning_rate(done - 1),
-                "steps_per_second": steps / seconds,
-                "images_per_second": steps * self._recipe.global_batch / seconds,
+                "steps_per_second": self._steps / seconds,
+                "images_per_second": self._steps * self._recipe.global_batch / seconds,
                 "spans": {name: round(value, 6) for name, value in spans.items() if value},
             }
             if done % DIGEST_EVERY == 0 and is_first:
@@ -110,4 +110,4 @@ class Reporter:
                 self._membership.send({"type": "metrics", "row": row})
             else:
                 self._last = row
-            self._losses, self._hits, self._since = [], 0.0, now
+            self._replica.tally, self._steps, self._since = [], 0, now

@@ -148,7 +148,7 @@ def save_if_due(worker: Worker, done: int) -> None:
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
     model, optimizer = worker.replica.copy_state()
-    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated)
+    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated, worker.replica.tally)
 
 
 def check_reduced(worker: Worker, step: Step) -> None:
@@ -181,9 +181,11 @@ def restore(replica: Replica, path: Path) -> int:
     """Load a checkpoint; its step."""
     try:
         replica.load(*checkpoint.load(path, dict(replica.named_state())))
-        return checkpoint.read_info(path).step
+        info = checkpoint.read_info(path)
     except (checkpoint.Damaged, FileNotFoundError):
         raise UserError(f"{path} has gone since the start, as when training goes on meanwhile: try again") from None
+    replica.tally = info.tally
+    return info.step
 
 
 def assemble(

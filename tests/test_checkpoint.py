@@ -19,7 +19,14 @@ from lockstep.errors import UserError
 
 def snapshot(step: int) -> Snapshot:
     model = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor(step)}
-    return Snapshot(step, model, {"b/momentum_buffer": torch.ones(2, 3)}, best={"top1": 0.5, "step": 1}, evaluated=1)
+    return Snapshot(
+        step,
+        model,
+        {"b/momentum_buffer": torch.ones(2, 3)},
+        best={"top1": 0.5, "step": 1},
+        evaluated=1,
+        tally=[[0.5, 2.0, 3.0]],
+    )
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -35,7 +42,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_the_digest_sees_names_shapes_types_and_bytes() -> None:
     def digest(tensors: dict[str, torch.Tensor]) -> str:
-        return Snapshot(0, tensors, {}, None, -1).digest()
+        return Snapshot(0, tensors, {}, None, -1, []).digest()
 
     base = {"x": torch.zeros(2, 3), "y": torch.ones(1)}
     variants = [
@@ -55,9 +62,9 @@ def test_the_digest_sees_names_shapes_types_and_bytes() -> None:
 
 def test_the_state_digest_also_sees_optimizer_and_step() -> None:
     base = snapshot(7)
-    assert base.state_digest() != Snapshot(8, base.model, base.optimizer, None, -1).state_digest()
-    assert base.state_digest() != Snapshot(7, base.model, {}, None, -1).state_digest()
-    assert base.state_digest() == Snapshot(7, base.model, base.optimizer, None, 5).state_digest()
+    assert base.state_digest() != Snapshot(8, base.model, base.optimizer, None, -1, []).state_digest()
+    assert base.state_digest() != Snapshot(7, base.model, {}, None, -1, []).state_digest()
+    assert base.state_digest() == Snapshot(7, base.model, base.optimizer, None, 5, []).state_digest()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "checkpoint.json"])

@@ -71,8 +71,9 @@ def test_evaluation_uses_the_running_statistics() -> None:
 
 
 def test_evaluating_a_run_that_is_being_trained_leaves_it_alone(lockstep: Command, workspace: Path) -> None:
-    every = ["--set", "checkpoints.every_steps=5", "--set", "checkpoints.keep=50"]
-    process = start("train", *TINY, *every, "--steps", "2000", "--workers", "1", "--run", "run", cwd=workspace)
+    """Its checkpoints come and go many times while the evaluation starts, and none may vanish under it."""
+    every = ["--set", "checkpoints.every_steps=5", "--set", "checkpoints.keep=1"]
+    process = start("train", *TINY, *every, "--steps", "100000", "--workers", "1", "--run", "run", cwd=workspace)
     try:
         wait_for_step(process, "run", 15)
         announced = Path("runs/run/supervisor.json").read_text()
@@ -81,6 +82,7 @@ def test_evaluating_a_run_that_is_being_trained_leaves_it_alone(lockstep: Comman
         assert Path("runs/run/supervisor.json").read_text() == announced
         assert Path("runs/run/logs/evaluator-0.log").exists()
         assert process.poll() is None
+        assert not list(Path("runs/run").glob(".pinned-*"))
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)

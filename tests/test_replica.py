@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,9 @@ from lockstep.config import Model
 from lockstep.errors import UserError
 from lockstep.exchange import tree
 from lockstep.step import Step
+from lockstep.strategies import catchup
 from tests.alone import set_up, tiny_recipe, train
+from tests.conftest import REPOSITORY
 
 
 def test_all_replicas_start_from_the_same_bits_whatever_came_before() -> None:
@@ -129,3 +133,28 @@ def test_the_number_of_vectors_stays_small() -> None:
         assert most <= 4
     assert len(replica.pool._free) == 5
     strategy.close()
+
+
+def test_a_joiner_receives_the_whole_state() -> None:
+    """Weights, statistics, momentum, the last result, and what the next row of metrics is made of."""
+    giver, receiver = train(tiny_recipe()), set_up(tiny_recipe(seed=1))[0]
+    giver.tally = [[0.1, 2.0, 3.0], [0.7, 1.0, 4.0]]
+    step = set_up(tiny_recipe())[2]
+    step.reduced.flat.uniform_()
+    reduced = catchup.unpack(catchup.pack(giver, step), receiver)
+    assert torch.equal(reduced, step.reduced.flat)
+    assert receiver.tally == giver.tally
+    mine, theirs = receiver.copy_state(), giver.copy_state()
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert mine[1]
+
+
+def test_a_worker_does_not_import_the_compiler() -> None:
+    """torch.optim does, which costs every start 1.5 s."""
+    program = (
+        "import sys; from tests.alone import tiny_recipe, train; train(tiny_recipe()); import lockstep.worker; "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0

@@ -75,6 +75,7 @@ def pack(replica: Replica, step: Step) -> torch.Tensor:
     named = {f"model/{name}": tensor for name, tensor in model.items()}
     named |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
     named["reduced"] = step.reduced.flat.cpu()
+    named["tally"] = torch.tensor(replica.tally, dtype=torch.float64)
     return torch.frombuffer(bytearray(save(named)), dtype=torch.uint8).to(replica.device.torch)
 
 
@@ -83,4 +84,5 @@ def unpack(packed: torch.Tensor, replica: Replica) -> torch.Tensor:
     model = {name.removeprefix("model/"): t for name, t in named.items() if name.startswith("model/")}
     optimizer = {name.removeprefix("optimizer/"): t for name, t in named.items() if name.startswith("optimizer/")}
     replica.load(model, optimizer)
+    replica.tally = named["tally"].tolist()
     return named["reduced"]
