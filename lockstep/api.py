@@ -25,6 +25,7 @@ from lockstep.progress import Display, Silent
 from lockstep.recipes import RECIPES
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import run as supervisor
+from lockstep.supervisor.machine import Losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class Request:
     tensorboard: bool = True
     replace: bool = True
     patience: float = 10.0
+    verify_every: int | None = None
+    allow_mixed: bool = False
     settings: list[str] = field(default_factory=list)
     program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
 
@@ -64,8 +67,10 @@ class Run:
     """The last evaluation: examples, top1, top5, loss, best_top1."""
     signal: str = ""
     """What stopped it."""
-    deaths: int = 0
-    """How many workers died or were expelled on the way."""
+    losses: Losses = field(default_factory=Losses)
+    """What deaths and joins on the way have cost."""
+    is_mixed: bool = False
+    """Whether workers with different arithmetic have taken part: then the digest promises nothing."""
 
     @property
     def exit_code(self) -> int:
@@ -152,11 +157,19 @@ def _job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         tensorboard=request.tensorboard,
         replace=request.replace,
         patience=request.patience,
+        verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),
+        allow_mixed=request.allow_mixed,
     )
+    if job.verify_every < 0:
+        raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
     check_workers(recipe, job.workers)
     strategies.check_strategy(job.strategy)
     check_engine(job.engine)
     return job
+
+
+def _first_given(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
 
 
 def cost_of_workers(recipe: Recipe, workers: int) -> str | None:
@@ -317,7 +330,8 @@ def _supervise(plan: supervisor.Plan, display: Display) -> Run:
         digest=outcome.digest,
         evaluation=result.evaluation,
         signal=outcome.cause,
-        deaths=result.deaths,
+        losses=result.losses,
+        is_mixed=result.is_mixed,
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILES = ("model.safetensors", "optimizer.safetensors")
+ALL_FILES = (*FILES, "checkpoint.json")
 PIN_TRIES = 5
 """How often all checkpoints may vanish between being listed and being pinned."""
 
@@ -117,19 +118,24 @@ def write(root: Path, snapshot: Snapshot) -> Info:
             "files": {name: _checksum(temporary / name) for name in FILES},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
-        for name in (*FILES, "checkpoint.json"):
-            _sync(temporary / name)
-        _sync(temporary)
-        if target.exists():
-            # A step that was redone has the same bits; what stands there is replaced only if it is damaged.
-            try:
-                return verify(target)
-            except Damaged:
-                shutil.rmtree(target)
-        temporary.rename(target)
-        _sync(root)
+        return place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def place(temporary: Path, target: Path) -> Info:
+    """Give a complete checkpoint its name, after it has reached the disk."""
+    for name in ALL_FILES:
+        _sync(temporary / name)
+    _sync(temporary)
+    if target.exists():
+        # A step that was redone has the same bits; what stands there is replaced only if it is damaged.
+        try:
+            return verify(target)
+        except Damaged:
+            shutil.rmtree(target)
+    temporary.rename(target)
+    _sync(target.parent)
     return read_info(target)
 
 
@@ -195,10 +201,13 @@ def verify(path: Path) -> Info:
     return info
 
 
-def newest_good(root: Path) -> tuple[Info | None, list[str]]:
-    """The newest checkpoint whose files are all right, and what is wrong with the newer ones."""
+def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list[str]]:
+    """The newest checkpoint (of step `up_to` or earlier) whose files are all right, and what is wrong with the newer
+    ones."""
     problems: list[str] = []
     for path in sorted(root.glob("step-*"), reverse=True):
+        if up_to is not None and path.name > directory_name(up_to):
+            continue
         try:
             return verify(path), problems
         except Damaged as damage:

@@ -89,6 +89,9 @@ def parser() -> argparse.ArgumentParser:
         "target", metavar="RUN|CHECKPOINT", help="a run (its newest checkpoint), or a checkpoint's directory"
     )
 
+    runs = add("runs", _runs, "list the runs, and what deaths and joins have cost them", "lockstep runs")
+    runs.add_argument("--json", action="store_true", help="one JSON object per run and line")
+
     add("recipes", _recipes, "list the built-in recipes", "lockstep recipes")
 
     config = add(
@@ -140,6 +143,12 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--patience", type=float, default=10.0, metavar="S", help="seconds without progress until a worker is expelled"
+    )
+    command.add_argument(
+        "--verify-every", type=int, metavar="K", help="look for silent corruption every K steps (default: never)"
+    )
+    command.add_argument(
+        "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
     )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
 
@@ -198,10 +207,22 @@ def _conclude(run: Run) -> int:
         print(f"stopped by {run.signal} {where}; continue with: lockstep resume {run.name}")
         return run.exit_code
     _print_figures(run)
-    if run.deaths:
-        print(f"{run.deaths} {'worker' if run.deaths == 1 else 'workers'} died on the way")
+    if (losses := describe_losses(run)) is not None:
+        print(losses)
+    if run.is_mixed:
+        print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
     print(f"digest {run.digest}")
     return 0
+
+
+def describe_losses(run: Run) -> str | None:
+    """What deaths and joins have cost, in words; None if nothing happened."""
+    losses = run.losses
+    if not losses.deaths and not losses.joins:
+        return None
+    died = f"{losses.deaths} {'worker' if losses.deaths == 1 else 'workers'} died on the way"
+    leaves = "leaf" if losses.recomputed_leaves == 1 else "leaves"
+    return f"{died}, {losses.joins} joined; {losses.recomputed_leaves} {leaves} recomputed, {losses.seconds:.2f} s lost"
 
 
 def _print_figures(run: Run) -> None:
@@ -217,6 +238,28 @@ def _digest(parsed: argparse.Namespace) -> int:
     from lockstep import api, checkpoint
 
     print(checkpoint.digest_of_files(api.find_checkpoint(parsed.target)))
+    return 0
+
+
+def _runs(parsed: argparse.Namespace) -> int:
+    import dataclasses
+    import json
+
+    from lockstep.report import runs
+
+    summaries, problems = runs.summarize_all()
+    for problem in problems:
+        print(f"lockstep: {problem}", file=sys.stderr)
+    if parsed.json:
+        for summary in summaries:
+            print(json.dumps(dataclasses.asdict(summary)))
+    elif not summaries:
+        print("there is no run in runs/ yet: start one with `lockstep train demo`")
+    else:
+        from rich.console import Console
+
+        console = Console() if sys.stdout.isatty() else Console(width=160)
+        console.print(runs.table(summaries))
     return 0
 
 

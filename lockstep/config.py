@@ -137,6 +137,10 @@ class Job:
     """Whether a worker that died is replaced."""
     patience: float = 10.0
     """Seconds without a heartbeat or progress after which a worker is expelled; more where leaves take long."""
+    verify_every: int = 0
+    """Steps between two searches for silent corruption; 0 for none."""
+    allow_mixed: bool = False
+    """Whether workers whose arithmetic differs may take part, at the price of the promise."""
 
 
 def to_plain(recipe: Recipe, job: Job) -> dict[str, Any]:

@@ -68,6 +68,6 @@ def _print_table(performed: list[Act]) -> None:
         assert one.run.digest is not None
         top1 = f"{one.run.evaluation['top1']:.2%}" if one.run.evaluation else ""
         digest = f"{one.run.digest[:32]}…"
-        killed = str(one.run.deaths or "")
+        killed = str(one.run.losses.deaths or "")
         table.add_row(str(one.workers), killed, f"{one.seconds:.1f}", f"{one.images_per_second:.0f}", top1, digest)
     Console(width=96).print(table)

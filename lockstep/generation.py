@@ -37,6 +37,12 @@ class Generation:
     """The last step whose evaluation is complete."""
     evaluated_leaves: tuple[int, ...] = ()
     """Leaves of the evaluation of `step` that are done already."""
+    best: dict[str, Any] | None = None
+    """The best evaluation so far."""
+    verified: int = -1
+    """The last step whose state was verified, where that is done."""
+    goes_back: bool = False
+    """Whether everyone returns to the snapshot of the verified step, which is `step`."""
 
     def __len__(self) -> int:
         return len(self.members)

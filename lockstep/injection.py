@@ -2,8 +2,9 @@
 
     LOCKSTEP_INJECT="kill worker=1 step=3 phase=exchange; stop worker=0 step=5 phase=forward"
 
-Each rule sends its own process a signal when it enters a phase (a span, see `spans.py`) of a step. A rule strikes once
-per process; replacements have other numbers, so they are not struck by it.
+A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step: `kill` and `stop` by a signal,
+`flip-weights` and `flip-momentum` by a flipped bit, `flip-gradient` in the first leaf of the step. It strikes once;
+replacements have other numbers, so they are not struck by it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lockstep.exchange.flat import Vector
+    from lockstep.replica import Replica
+    from lockstep.step import Leaf
+    from lockstep.strategies.synchronous import Synchronous
 
 VARIABLE = "LOCKSTEP_INJECT"
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -29,7 +39,7 @@ class Rule:
     def parse(text: str) -> Rule:
         action, *pairs = text.split()
         fields = dict(pair.split("=", 1) for pair in pairs)
-        return Rule(action, int(fields["worker"]), int(fields["step"]), fields["phase"])
+        return Rule(action, int(fields["worker"]), int(fields["step"]), fields.get("phase", ""))
 
 
 @contextmanager
@@ -46,17 +56,46 @@ def rules(text: str) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def hook(worker: int, step: Callable[[], int]) -> Callable[[str], None] | None:
-    """What to call with every phase that is entered, or None if nothing is to be injected here."""
+def install(worker: int, step: Callable[[], int], replica: Replica, strategy: Synchronous) -> None:
+    """Let this process follow the rules that are about it, if there are any."""
     rules = [Rule.parse(text) for text in os.environ.get(VARIABLE, "").split(";") if text.strip()]
     mine = [rule for rule in rules if rule.worker == worker]
     if not mine:
-        return None
+        return
 
     def enter(phase: str) -> None:
         for rule in list(mine):
-            if rule.phase == phase and rule.step == step():
+            if rule.phase == phase and rule.step == step() and rule.action != "flip-gradient":
                 mine.remove(rule)
-                os.kill(os.getpid(), SIGNALS[rule.action])
+                if rule.action in SIGNALS:
+                    os.kill(os.getpid(), SIGNALS[rule.action])
+                else:
+                    flip(_tensor(rule.action, replica))
 
-    return enter
+    def contribution(leaf: Leaf) -> Vector:
+        vector = compute(leaf)
+        for rule in list(mine):
+            if rule.action == "flip-gradient" and rule.step == leaf.step:
+                mine.remove(rule)
+                flip(vector.flat)
+        return vector
+
+    replica.spans.on_enter = enter
+    if any(rule.action == "flip-gradient" for rule in mine):
+        compute = strategy.contribution
+        strategy.contribution = contribution  # type: ignore[method-assign]
+
+
+def _tensor(action: str, replica: Replica) -> Tensor:
+    if action == "flip-weights":
+        return replica.weights
+    state = replica.optimizer.state[replica.optimizer.param_groups[0]["params"][0]]
+    momentum: Tensor = state["momentum_buffer"]
+    return momentum
+
+
+def flip(tensor: Tensor) -> None:
+    """Flip one bit of the first number, as a cosmic ray might: the lowest of the exponent, which doubles or halves."""
+    import torch
+
+    torch.as_strided(tensor.data, (1,), (1,)).view(torch.int32).bitwise_xor_(1 << 23)

@@ -6,12 +6,14 @@ proposals at once, whatever the loop is doing: everything that a promise speaks 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from lockstep import wire
@@ -19,6 +21,9 @@ from lockstep.generation import Generation, solo
 from lockstep.wire import Message
 
 HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 60.0
+"""How long a remote process waits for a word of the supervisor, which comes every second, before it gives up. A local
+one is ended by the kernel with its parent, so that a supervisor that was merely paused finds its workers again."""
 
 
 class Position(Protocol):
@@ -29,11 +34,23 @@ class Position(Protocol):
     done: bool
 
 
+@dataclass
+class Snapshot:
+    """The position of a worker that has been sent back, until its loop is there."""
+
+    index: int
+    computed: set[int] = field(default_factory=set)
+    done: bool = False
+
+
 class Membership:
     """What a training loop knows of the job. `connection` is None for a process that trains alone."""
 
     def __init__(self, id_: int, connection: socket.socket | None) -> None:
         self.id = id_
+        self.host = "127.0.0.1" if connection is None else str(connection.getsockname()[0])
+        """The address by which the supervisor sees this process: others reach it there too, and it listens nowhere
+        else."""
         self.changed = threading.Condition()
         self.generation: Generation | None = None
         self.promised = 0
@@ -42,6 +59,12 @@ class Membership:
         """None as long as this worker has no state to speak of."""
         self.evaluations: dict[int, Message] = {}
         """Finished evaluations by step."""
+        self.verified = -1
+        """The last step whose state all members agreed on."""
+        self.dispute: Message | None = None
+        """What is to be computed a second time."""
+        self.goes_back = False
+        """Whether the loop must return to its snapshot of the verified step."""
         self.checkpoint_wanted: str | None = None
         """Why the supervisor wants a checkpoint now, if it does."""
         self.heartbeat: Callable[[], Message] = lambda: {
@@ -63,6 +86,8 @@ class Membership:
 
     def listen(self) -> None:
         """Start to read and to send heartbeats."""
+        if self._connection is not None and not ipaddress.ip_address(self.host).is_loopback:
+            self._connection.settimeout(SILENCE_SECONDS)
         threading.Thread(target=self._read, name="control", daemon=True).start()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
@@ -116,6 +141,8 @@ class Membership:
                 message = wire.receive_frame(self._connection)
             except wire.BadFrame as error:
                 _end(f"the supervisor sent something strange: {error}")
+            except TimeoutError:
+                _end(f"nothing was heard from the supervisor for {SILENCE_SECONDS:.0f} s")
             if message is None:
                 _end("the supervisor is gone")
             elif message["type"] == "shutdown":
@@ -133,14 +160,27 @@ class Membership:
         if kind == "propose":
             self._promise(message["number"])
         elif kind == "generation":
-            self.generation = Generation.from_plain(message["generation"])
-            self.promised = max(self.promised, self.generation.number)
-            if self.id in self.generation.joiners:
-                self.position = None  # what was loaded at the start is out of date; the state comes from the others
+            self._enter(Generation.from_plain(message["generation"]))
         elif kind == "evaluated":
             self.evaluations[message["step"]] = message
+        elif kind == "verified":
+            self.verified = message["step"]
+        elif kind == "dispute":
+            self.dispute = message
         elif kind == "checkpoint" and self.checkpoint_wanted != "stop":  # one checkpoint serves all, but ends the job
             self.checkpoint_wanted = message["reason"]
+
+    def _enter(self, generation: Generation) -> None:
+        self.generation = generation
+        self.promised = max(self.promised, generation.number)
+        self.verified, self.dispute = generation.verified, None
+        if self.id in generation.joiners:
+            self.position = None  # what this worker has is out of date; the state comes from the others
+            self.goes_back = False
+        elif generation.goes_back:
+            # From now on a promise speaks of the snapshot, also if another generation comes before the loop is there.
+            self.position = Snapshot(generation.step)
+            self.goes_back = True
 
     def _promise(self, number: int) -> None:
         self.promised = number

@@ -1,7 +1,8 @@
 """`metrics.jsonl`: one JSON object per line, written by the supervisor alone and readable while it grows.
 
 The first line of every session says `{"kind": "start", "version": 1, "step": s}`: rows of an earlier session beyond
-step s are those of steps that were done again, and `read` leaves them out.
+step s are those of steps that were done again, and `read` leaves them out. A row of kind `rollback` says the same when
+a session goes back to a verified state.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 FORMAT_VERSION = 1
+KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused")
+"""Rows of what has happened, which stays true when steps are done again."""
 
 Row = dict[str, Any]
 
@@ -45,8 +48,8 @@ def read(path: Path) -> list[Row]:
             continue
         if not isinstance(row, dict):
             continue
-        if row.get("kind") == "start":
-            rows = [old for old in rows if old.get("kind") == "start" or old.get("step", 0) <= row["step"]]
+        if row.get("kind") in ("start", "rollback"):
+            rows = [old for old in rows if old.get("kind") in KEPT or old.get("step", 0) <= row["step"]]
         rows.append(row)
     return rows
 

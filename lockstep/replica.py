@@ -144,6 +144,25 @@ class Replica:
         """The digest of weights and buffers."""
         return digest(entries_of_tensors(self.named_state()))
 
+    def state_digest(self, step: int) -> str:
+        """The digest of everything that training goes on from."""
+        self.rewind()
+        entries = entries_of_tensors(self.named_state())
+        entries += entries_of_tensors(optim.named_state(self.optimizer, self.model).items(), "optimizer/")
+        return digest(entries, also=f"step {step}")
+
+    def probe(self, batch: Batch, seed: int) -> str:
+        """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
+        another one would give the run other bits."""
+        model, optimizer = self.copy_state()
+        vector = self.gradient(batch, seed)
+        self.apply(vector, 0)
+        self.pool.give(vector)
+        found = self.state_digest(1)
+        self.load(model, optimizer)
+        self.spans.take()
+        return found
+
     def num_bytes(self) -> int:
         """About the size of a checkpoint: weights and buffers, and an optimizer that keeps as much again."""
         return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())

@@ -32,6 +32,8 @@ class Reporter:
         self._leaf_seconds: deque[float] = deque(maxlen=9)
         self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
+        self._step_seconds: deque[float] = deque(maxlen=51)
+        self._step_since, self._generation = time.perf_counter(), 0
 
     def at(self, step: int, leaf: int | None) -> None:
         """Where the loop is now; how long the last leaf took is what patience is measured in."""
@@ -43,6 +45,9 @@ class Reporter:
 
     def step(self) -> int:
         return self._step
+
+    def phase(self) -> str:
+        return self._replica.spans.current
 
     def place(self) -> str:
         leaf = "" if self._leaf is None else f", leaf {self._leaf}"
@@ -65,8 +70,8 @@ class Reporter:
             self._last = None
 
     def begin(self) -> None:
-        """The first step starts now."""
-        self._since = time.perf_counter()
+        """The first step, or the first after going back to an earlier state, starts now."""
+        self._since, self._steps, self._last = time.perf_counter(), 0, None
 
     def finish(self) -> dict[str, float]:
         """Seconds per span over the whole session."""
@@ -83,6 +88,17 @@ class Reporter:
         """Take note of a step that has been applied."""
         self._replica.tally.append(step.reduced.counts.tolist())
         self._steps += 1
+        seconds, generation = time.perf_counter() - self._step_since, self._membership.current
+        if generation.number == self._generation:
+            self._step_seconds.append(seconds)
+        elif self._step_seconds and self._membership.is_first:
+            lost = round(max(0.0, seconds - statistics.median(self._step_seconds)), 4)
+            delay = {"type": "delay", "number": generation.number, "step": step.index, "seconds": lost}
+            self._membership.send(delay)
+
+    def begin_step(self) -> None:
+        """The time of a step is counted from here."""
+        self._step_since, self._generation = time.perf_counter(), self._membership.current.number
 
     def report(self, done: int, is_first: bool, at_end: bool) -> None:
         """Send a row when one is due: means over the steps since the last row, in the order of steps."""

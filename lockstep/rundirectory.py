@@ -69,6 +69,20 @@ class RunDirectory:
         except (OSError, ValueError):
             return None
 
+    def is_locked(self) -> bool:
+        """Whether a supervisor is at work on it."""
+        try:
+            descriptor = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One supervisor per run. The lock ends with the process, however it ends."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NAMES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "checkpoint", "report")
+NAMES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "verify", "checkpoint", "report")
 
 
 class Spans:

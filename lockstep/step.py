@@ -58,7 +58,10 @@ class Step:
             todo = self.todo(self.membership.current)
             if not todo:
                 return
-            yield Leaf(self.index, todo[0], philox.leaf_seed(self.seed, self.index, todo[0]))
+            yield self.leaf(todo[0])
+
+    def leaf(self, index: int) -> Leaf:
+        return Leaf(self.index, index, philox.leaf_seed(self.seed, self.index, index))
 
     def todo(self, generation: Generation) -> list[int]:
         """What I have to compute of this step in a generation, and do not hold yet."""
@@ -91,9 +94,27 @@ class Step:
         self.held[node] = contribution
         self.computed.add(leaf.index)
 
-    def next(self) -> Step:
-        """The step after this one; what was held is free again."""
+    def restart(self, index: int) -> None:
+        """Become another step, of which nothing is held: that of a state that was copied or gone back to."""
+        with self.membership.changed:
+            self.release()
+            self.index, self.done = index, False
+            self.computed.clear()
+            self.losses.clear()
+            self.membership.position = self
+
+    def alone(self, index: int) -> Step:
+        """A step that this worker does by itself, without being a member of anything."""
+        membership = Membership.alone(self.membership.current.num_leaves)
+        return Step(index, self.seed, membership, self.pool, self.pool.take())
+
+    def release(self) -> None:
+        """What was held is free again."""
         for vector in self.held.values():
             self.pool.give(vector)
         self.held.clear()
+
+    def next(self) -> Step:
+        """The step after this one."""
+        self.release()
         return Step(self.index + 1, self.seed, self.membership, self.pool, self.reduced)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import struct
+from pathlib import Path
 from typing import Any
 
 PROTOCOL_VERSION = 1
@@ -56,6 +57,17 @@ def receive_frame(connection: socket.socket) -> Message | None:
         return None
     body = _receive_exactly(connection, _length(header, MAX_FRAME))
     return None if body is None else decode(body)
+
+
+def receive_file(connection: socket.socket, path: Path, count: int) -> None:
+    """Write the next bytes of a stream to a file; ConnectionError if it ends before."""
+    with path.open("wb") as file:
+        while count > 0:
+            piece = connection.recv(min(1 << 20, count))
+            if not piece:
+                raise ConnectionError("the stream ended inside a file")
+            file.write(piece)
+            count -= len(piece)
 
 
 def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:

@@ -10,7 +10,6 @@ import faulthandler
 import math
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, injection, parent, strategies, wire
-from lockstep.config import Job, Recipe, from_plain
+from lockstep import checkpoint, injection, parent, strategies
+from lockstep.config import Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
@@ -29,11 +28,14 @@ from lockstep.evaluate import evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
 from lockstep.generation import Generation
+from lockstep.line import Line
 from lockstep.membership import Membership
+from lockstep.reach import watch_peers
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous
+from lockstep.verifier import Verifier
 from lockstep.writer import Writer
 
 NAMING_SECONDS = 5.0
@@ -60,14 +62,21 @@ class Worker:
     best: dict[str, Any] | None
     step: Step
     """The step to begin with, unless this worker joins a running job."""
+    verifier: Verifier
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
-        step = self.strategy.begin(self.step)
-        if step is not self.step:
-            self.first, self.evaluated = step.index, self.membership.current.evaluated
+        if self.strategy.begin(self.step):
+            self.first = self.step.index
+            self.adopt_scores()
+        self.verifier.begin(self.step)
         self.reporter.begin()
-        return step
+        return self.step
+
+    def adopt_scores(self) -> None:
+        """What the generation knows of evaluations, where this worker has not seen them itself."""
+        generation = self.membership.current
+        self.evaluated, self.best = generation.evaluated, generation.best
 
 
 def train(worker: Worker) -> None:
@@ -94,8 +103,12 @@ def between_steps(worker: Worker, step: Step) -> None:
     worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
     if evaluation_due(worker, step.index):
         evaluate(worker, step)
+    if worker.verifier.is_due(step.index) and not worker.verifier.verify(step):
+        worker.adopt_scores()
+        worker.reporter.begin()
     if worker.membership.is_first:
         save_if_due(worker, step.index)
+    worker.reporter.begin_step()
 
 
 def evaluation_due(worker: Worker, done: int) -> bool:
@@ -114,9 +127,10 @@ def evaluate(worker: Worker, step: Step) -> None:
                 break
             worker.strategy.enter(step)
             evaluate_share(worker, done, generation)
+            worker.reporter.at(done, None)
             membership.wait(lambda now=generation: done in membership.evaluations or membership.has_left(now))  # type: ignore[misc]
     worker.evaluated = done
-    worker.best = membership.evaluations.pop(done, {"best": worker.best})["best"]
+    worker.best = membership.evaluations.pop(done, {"best": membership.current.best})["best"]
 
 
 def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
@@ -128,6 +142,7 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
         if membership.has_left(generation):
             return
         if leaf not in known:
+            worker.reporter.at(done, leaf)
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
             membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
         if membership.is_first and membership.checkpoint_wanted:
@@ -148,7 +163,7 @@ def save_if_due(worker: Worker, done: int) -> None:
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
     model, optimizer = worker.replica.copy_state()
-    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated, worker.replica.tally)
+    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated, list(worker.replica.tally))
 
 
 def check_reduced(worker: Worker, step: Step) -> None:
@@ -165,74 +180,79 @@ def check_reduced(worker: Worker, step: Step) -> None:
         worker.replica.check_integers(step.sample, step.reduced)
 
 
-def set_up(welcome: dict[str, Any], membership: Membership) -> Worker:
+def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worker:
     """Build everything from the supervisor's welcome."""
     recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
     device = Device(recipe.device, recipe.threads)
     dataset = open_dataset(recipe.data, recipe.seed)
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
-    first = 0
-    if welcome["checkpoint"] is not None:
-        first = restore(replica, Path(welcome["checkpoint"]))
-    return assemble(recipe, job, dataset, replica, membership, first, welcome)
-
-
-def restore(replica: Replica, path: Path) -> int:
-    """Load a checkpoint; its step."""
-    try:
-        replica.load(*checkpoint.load(path, dict(replica.named_state())))
-        info = checkpoint.read_info(path)
-    except (checkpoint.Damaged, FileNotFoundError):
-        raise UserError(f"{path} has gone since the start, as when training goes on meanwhile: try again") from None
-    replica.tally = info.tally
-    return info.step
-
-
-def assemble(
-    recipe: Recipe,
-    job: Job,
-    dataset: Dataset,
-    replica: Replica,
-    membership: Membership,
-    first: int,
-    welcome: dict[str, Any],
-) -> Worker:
     strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
+    reporter, last = Reporter(recipe, replica, membership), welcome["num_steps"]
+    root = Path(welcome["run_directory"]) / "checkpoints"
     return Worker(
         recipe=recipe,
         dataset=dataset,
         replica=replica,
         strategy=strategy,
         membership=membership,
-        reporter=Reporter(recipe, replica, membership),
-        writer=Writer(Path(welcome["run_directory"]) / "checkpoints", membership),
-        first=first,
-        last=welcome["num_steps"],
+        reporter=reporter,
+        writer=Writer(root if line.sees(welcome["run_directory"]) else None, line, membership),
+        first=0,
+        last=last,
         evaluated=welcome["evaluated"],
         best=welcome["best"],
-        step=strategy.first_step(first),
+        step=strategy.first_step(0),
+        verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
     )
+
+
+def probe(worker: Worker) -> str:
+    """What this process makes of the very first leaf: whoever makes something else of it is not let in."""
+    worker.reporter.at(0, 0)
+    leaf = worker.step.leaf(0)
+    found = worker.replica.probe(worker.strategy.read(leaf), leaf.seed)
+    worker.reporter.at(0, None)
+    return found
+
+
+def restore(worker: Worker, stored: str, line: Line) -> None:
+    """Load a checkpoint, from the supervisor if it lies where this process cannot see it."""
+    replica = worker.replica
+    try:
+        with line.checkpoint(Path(stored)) as path:
+            replica.load(*checkpoint.load(path, dict(replica.named_state())))
+            info = checkpoint.read_info(path)
+    except (checkpoint.Damaged, FileNotFoundError):
+        raise UserError(f"{stored} has gone since the start, as when training goes on meanwhile: try again") from None
+    replica.tally, worker.first = info.tally, info.step
+    worker.step.restart(info.step)
 
 
 @contextmanager
 def joined() -> Iterator[Worker]:
     """Connect, set up and become a member; afterwards report the end, and stay of use until dismissed."""
     id_ = int(os.environ["LOCKSTEP_ID"])
-    connection, welcome = connect(id_)
+    line = Line(os.environ["LOCKSTEP_CONTROL"], os.environ.pop("LOCKSTEP_TOKEN"), id_)
+    connection, welcome = line.open()
     membership = Membership(id_, connection)
     worker: Worker | None = None
     try:
         membership.listen()
-        worker = set_up(welcome, membership)
+        worker = set_up(welcome, membership, line)
+        found = probe(worker) if welcome["probes"] else None
+        if welcome["checkpoint"] is not None:
+            restore(worker, welcome["checkpoint"], line)
         membership.heartbeat = worker.reporter.heartbeat
-        worker.replica.spans.on_enter = injection.hook(id_, worker.reporter.step)
-        store, address = group.listen()
+        watch_peers(membership, worker.reporter, welcome["patience"])
+        injection.install(id_, worker.reporter.step, worker.replica, worker.strategy)
+        store, address = group.listen(membership.host)
         membership.send(
             {
                 "type": "ready",
                 "address": address,
                 "step": worker.first,
                 "state_bytes": worker.replica.num_bytes(),
+                "probe": found,
                 "environment": worker.replica.device.describe(),
             }
         )
@@ -259,9 +279,12 @@ def stay(worker: Worker) -> None:
             worker.reporter.resend()
             if membership.checkpoint_wanted:
                 save_if_due(worker, position.index)
-        membership.wait(lambda now=generation: membership.has_left(now) or membership.checkpoint_wanted is not None)  # type: ignore[misc]
-        if not membership.is_first:
-            membership.checkpoint_wanted = None
+        membership.wait(
+            lambda now=generation: (
+                membership.has_left(now)  # type: ignore[misc]
+                or (membership.is_first and membership.checkpoint_wanted is not None)
+            )
+        )
 
 
 def report_error(error: BaseException, membership: Membership, worker: Worker | None) -> None:
@@ -282,25 +305,6 @@ def _where(error: BaseException, worker: Worker | None) -> str:
     if isinstance(error, JobError):
         return ""  # it names the place itself
     return "set-up" if worker is None else worker.reporter.place()
-
-
-def connect(id_: int) -> tuple[socket.socket, dict[str, Any]]:
-    """The control connection, after the handshake."""
-    host, _, port = os.environ["LOCKSTEP_CONTROL"].rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
-    greeting = {
-        "type": "hello",
-        "version": wire.PROTOCOL_VERSION,
-        "token": os.environ.pop("LOCKSTEP_TOKEN"),
-        "id": id_,
-        "pid": os.getpid(),
-    }
-    connection.sendall(wire.encode(greeting))
-    welcome = wire.receive_frame(connection)
-    if welcome is None:
-        sys.exit("lockstep worker: the supervisor refused the connection")
-    connection.settimeout(None)
-    return connection, welcome
 
 
 def main() -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 from pathlib import Path
 
 from lockstep import checkpoint
 from lockstep.checkpoint import Snapshot
+from lockstep.line import Line
 from lockstep.membership import Membership
+from lockstep.wire import Message
 
 
 class Writer:
     """One write at a time, in order. The supervisor is told of each, good or bad."""
 
-    def __init__(self, root: Path, membership: Membership) -> None:
+    def __init__(self, root: Path | None, line: Line, membership: Membership) -> None:
         self._root = root
+        """None where this process cannot see the run directory: then the supervisor gets the files."""
+        self._line = line
         self._membership = membership
         self._snapshots: queue.Queue[tuple[Snapshot, str | None]] = queue.Queue()
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
@@ -30,12 +35,19 @@ class Writer:
     def _run(self) -> None:
         while True:
             snapshot, reason = self._snapshots.get()
-            self._membership.send(self._write(snapshot) | {"step": snapshot.step, "reason": reason})
+            try:
+                said = (
+                    self._write(snapshot) if self._root is None else described(checkpoint.write(self._root, snapshot))
+                )
+            except Exception as error:
+                said = {"type": "checkpoint_failed", "error": f"{type(error).__name__}: {error}"}
+            self._membership.send(said | {"step": snapshot.step, "reason": reason})
             self._snapshots.task_done()
 
-    def _write(self, snapshot: Snapshot) -> dict[str, object]:
-        try:
-            info = checkpoint.write(self._root, snapshot)
-        except Exception as error:
-            return {"type": "checkpoint_failed", "error": f"{type(error).__name__}: {error}"}
-        return {"type": "checkpointed", "name": info.path.name, "digest": info.digest}
+    def _write(self, snapshot: Snapshot) -> Message:
+        with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
+            return self._line.store(checkpoint.write(Path(directory), snapshot).path)
+
+
+def described(info: checkpoint.Info) -> Message:
+    return {"type": "checkpointed", "name": info.path.name, "digest": info.digest}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from lockstep import metrics
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -62,6 +65,23 @@ def run(*arguments: str, cwd: Path | None = None, timeout: float = 100) -> subpr
     return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
 
 
+WITH_PROGRAM = """
+import json, sys
+from dataclasses import replace
+from lockstep import cli
+request = cli._request
+cli._request = lambda parsed: replace(request(parsed), program=tuple(json.loads(sys.argv[1])))
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def run_with_program(program: list[str], *arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    """The real command, with another program for its workers."""
+    command = [sys.executable, "-c", WITH_PROGRAM, json.dumps(program), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
 @pytest.fixture
 def lockstep(workspace: Path) -> Command:
     """Run `lockstep ...` in the workspace."""
@@ -74,3 +94,20 @@ def digest_in(result: subprocess.CompletedProcess[str]) -> str:
     last = result.stdout.splitlines()[-1]
     assert last.startswith("digest "), result.stdout
     return last.split()[1]
+
+
+# 4 leaves of 4 images, with an evaluation and a checkpoint on the way.
+RECIPE = [
+    *["demo", "--leaves", "4", "--batch-size", "16", "--steps", "24", "--set", "log_every=1"],
+    *["--set", "evaluation.every_steps=12", "--set", "evaluation.leaf_batch=50", "--set", "evaluation.max_leaves=6"],
+    *["--set", "checkpoints.every_steps=8"],
+]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[float]]:
+    """The digest, and the loss of every step, of a run with one worker."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    digest = digest_in(run("train", *RECIPE, "--workers", "1", "--run", "run", cwd=directory))
+    rows = metrics.read(directory / "runs/run/metrics.jsonl")
+    return digest, [row["loss"] for row in rows if row["kind"] == "train"]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import digest_in, run, start
+from tests.conftest import RECIPE, digest_in, run, start
 from tests.test_resume import rows_of, wait_for_step
-from tests.test_survival import RECIPE
 
 psutil = pytest.importorskip("psutil")
 

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +102,57 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, call: str, mon
             checkpoint.write(tmp_path, snapshot(2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
     assert checkpoint.write(tmp_path, snapshot(2)).step == 2
+
+
+def kill_at(boundary: int) -> None:
+    """From now on this process dies before or after the so-manieth thing that it does to a file."""
+    import safetensors.torch
+
+    left = iter(range(boundary + 1))
+
+    def pass_boundary() -> None:
+        if next(left, None) == boundary:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(owner: Any, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **keywords: Any) -> Any:
+            pass_boundary()
+            result = whole(*arguments, **keywords)
+            pass_boundary()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    for owner, name in ((os, "fsync"), (Path, "mkdir"), (Path, "rename"), (Path, "write_text"), (shutil, "rmtree")):
+        wrap(owner, name)
+    wrap(safetensors.torch, "save_file")
+
+
+def test_a_write_killed_at_any_boundary_leaves_a_good_checkpoint(tmp_path: Path) -> None:
+    """`kill -9` before and after everything that the writer does to a file."""
+    found, boundary, status = [], 0, -1
+    while status != 0:
+        root = tmp_path / str(boundary)
+        checkpoint.write(root, snapshot(1))
+        pid = os.fork()
+        if pid == 0:
+            kill_at(boundary)
+            checkpoint.write(root, snapshot(2))
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        newest, problems = checkpoint.newest_good(root)
+        assert problems == []
+        assert newest is not None
+        found.append(newest.step)
+        checkpoint.remove_leftovers(root)
+        assert {path.name for path in root.iterdir()} <= {"step-000000001", "step-000000002"}
+        assert checkpoint.write(root, snapshot(2)).step == 2
+        boundary += 1
+    assert boundary > 20
+    assert found == sorted(found)
+    assert set(found) == {1, 2}
 
 
 def test_a_redone_step_replaces_only_a_damaged_checkpoint(tmp_path: Path) -> None:

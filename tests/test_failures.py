@@ -30,7 +30,7 @@ class Raising(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        if self.training and self.calls == 6:
+        if self.training and self.calls == 7:  # the probe was the first
             raise RuntimeError("the user's own mistake")
         return self.layer(x.flatten(1))
 
@@ -52,7 +52,7 @@ def test_a_worker_that_raises_is_shown_once_with_place_and_log(lockstep: Command
 
 
 def test_the_last_worker_killed_ends_the_job_with_its_cause_and_no_orphan(lockstep: Command, workspace: Path) -> None:
-    arguments = ["--steps", "2000", "--workers", "2", "--no-replace", "--run", "run"]
+    arguments = ["--steps", "100000", "--workers", "2", "--no-replace", "--run", "run"]
     process = start("train", *TINY, *arguments, cwd=workspace)
     wait_for_step(process, "run", 3)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -95,7 +95,7 @@ def test_a_loss_that_is_not_a_number_names_step_and_leaf(lockstep: Command, work
 
 
 def test_two_supervisors_cannot_train_one_run(lockstep: Command, workspace: Path) -> None:
-    process = start("train", *TINY, "--steps", "2000", "--workers", "1", "--run", "run", cwd=workspace)
+    process = start("train", *TINY, "--steps", "100000", "--workers", "1", "--run", "run", cwd=workspace)
     try:
         wait_for_step(process, "run", 1)
         second = lockstep("resume", "run")
@@ -109,7 +109,7 @@ def test_two_supervisors_cannot_train_one_run(lockstep: Command, workspace: Path
 
 def test_a_second_signal_stops_at_once(workspace: Path) -> None:
     """Even when no checkpoint can be written, because a worker is stopped."""
-    process = start("train", *TINY, "--steps", "2000", "--workers", "2", "--run", "run", cwd=workspace)
+    process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)
     wait_for_step(process, "run", 1)
     children = psutil.Process(process.pid).children(recursive=True)
     for child in children:

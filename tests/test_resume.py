@@ -77,8 +77,8 @@ def check_rerun(arguments: list[str], steps: int) -> None:
 
 
 def test_a_killed_supervisor_leaves_no_process_and_a_run_that_resumes(lockstep: Command, workspace: Path) -> None:
-    psutil = pytest.importorskip("psutil")
     """The rows of metrics are those of an undisturbed run too, where the cut falls between two of them."""
+    psutil = pytest.importorskip("psutil")
     arguments = ["--steps", "300", "--workers", "2", "--set", "checkpoints.every_steps=5", "--set", "log_every=3"]
     process = start("train", *TINY, *CONSTANT, *arguments, "--run", "cut", cwd=workspace)
     wait_for_step(process, "cut", 12)

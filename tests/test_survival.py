@@ -12,27 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import injection, metrics
-from tests.conftest import digest_in, run, start
+from lockstep import injection
+from tests.conftest import RECIPE, digest_in, run, start
 from tests.test_resume import rows_of, wait_for_step
 
 psutil = pytest.importorskip("psutil")
-
-# 4 leaves of 4 images, with an evaluation and a checkpoint on the way.
-RECIPE = [
-    *["demo", "--leaves", "4", "--batch-size", "16", "--steps", "24", "--set", "log_every=1"],
-    *["--set", "evaluation.every_steps=12", "--set", "evaluation.leaf_batch=50", "--set", "evaluation.max_leaves=6"],
-    *["--set", "checkpoints.every_steps=8"],
-]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[float]]:
-    """The digest, and the loss of every step, of a run with one worker."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    digest = digest_in(run("train", *RECIPE, "--workers", "1", "--run", "run", cwd=directory))
-    rows = metrics.read(directory / "runs/run/metrics.jsonl")
-    return digest, [row["loss"] for row in rows if row["kind"] == "train"]
 
 
 def disturbed(inject: str, *arguments: str, workers: int = 3) -> tuple[str, str]:

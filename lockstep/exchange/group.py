@@ -87,11 +87,14 @@ def _run(tasks: queue.SimpleQueue[Task | None], changed: threading.Condition) ->
 class Group:
     """Point-to-point transfers between the members of a generation."""
 
-    def __init__(self, generation: Generation, rank: int, device: Device, changed: threading.Condition) -> None:
+    def __init__(
+        self, generation: Generation, rank: int, device: Device, host: str, changed: threading.Condition
+    ) -> None:
         self.generation = generation
         self.rank = rank
         self.bytes_sent = 0
         self._device = device
+        self._host = host
         self._changed = changed
         self._waiter = Waiter(changed)
         self._group: Any = None
@@ -99,7 +102,7 @@ class Group:
 
     def connect(self, abandoned: Callable[[], bool]) -> None:
         """Meet the other members; Lost when a new generation is there first."""
-        arguments = self.generation, self.rank, self._device
+        arguments = self.generation, self.rank, self._device, self._host
         self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
 
     def post(self, sends: list[tuple[torch.Tensor, int, int]], receives: list[tuple[torch.Tensor, int, int]]) -> None:
@@ -156,9 +159,8 @@ def _wait_all(works: list[tuple[Any, int | None]], device: Device) -> None:
     device.finish()
 
 
-def listen() -> tuple[TCPStore, str]:
-    """The store that this process hosts if it becomes the first member; it listens on one interface only."""
-    host = address()
+def listen(host: str) -> tuple[TCPStore, str]:
+    """The store that this process hosts if it becomes the first member, and its address."""
     listener = socket.create_server((host, 0))
     port = listener.getsockname()[1]
     store = TCPStore(
@@ -167,15 +169,13 @@ def listen() -> tuple[TCPStore, str]:
     return store, f"{host}:{port}"
 
 
-def address() -> str:
-    """The address at which other members reach this one."""
-    return "127.0.0.1"
-
-
-def _process_group(generation: Generation, rank: int, device: Device) -> Any:
-    host, _, port = generation.members[0].address.rpartition(":")
-    store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
+def _process_group(generation: Generation, rank: int, device: Device, host: str) -> Any:
+    store_host, _, port = generation.members[0].address.rpartition(":")
+    store = TCPStore(store_host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
     prefixed = PrefixStore(f"{generation.secret}/{generation.number}", store)
     if device.backend == "nccl":
         return dist.ProcessGroupNCCL(prefixed, rank, len(generation), dist.ProcessGroupNCCL.Options())
-    return dist.ProcessGroupGloo(prefixed, rank, len(generation), PATIENCE)
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+    options._timeout = PATIENCE
+    return dist.ProcessGroupGloo(prefixed, rank, len(generation), options)

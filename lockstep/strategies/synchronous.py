@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from lockstep import philox
 from lockstep.config import Recipe
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.prefetch import Key, Prefetcher
@@ -44,6 +45,8 @@ class Synchronous:
         self._group: Group | None = None
         self._entered = 0
         """The generation whose group is connected and whose members have been helped."""
+        self.observe: Callable[[Leaf, Vector], None] | None = None
+        """Called with every contribution."""
 
     def first_step(self, index: int) -> Step:
         replica = self._replica
@@ -52,12 +55,23 @@ class Synchronous:
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""
-        return self._replica.gradient(self.batch(leaf), leaf.seed)
+        vector = self._replica.gradient(self.batch(leaf), leaf.seed)
+        if self.observe is not None:
+            self.observe(leaf, vector)
+        return vector
+
+    def recompute(self, step: int, leaf: int) -> Vector:
+        """A leaf's gradient once more, or that of another worker's leaf, apart from what is planned."""
+        return self._replica.gradient(self._read(step, leaf), philox.leaf_seed(self._recipe.seed, step, leaf))
 
     def batch(self, leaf: Leaf) -> Batch:
         """A leaf's samples, usually read while the leaf before it was computed."""
         with self._replica.spans("data"):
             return self._prefetcher.take(leaf.step, leaf.index, self._upcoming(leaf))
+
+    def read(self, leaf: Leaf) -> Batch:
+        """A leaf's samples, apart from what is planned."""
+        return self._read(leaf.step, leaf.index)
 
     def exchange(self, step: Step) -> None:
         """Add up what everyone holds. `step.done` tells whether the reduced vector is complete; if it is not, there is
@@ -69,14 +83,18 @@ class Synchronous:
                 if step.done or step.todo(generation):
                     return
                 if group is None:
-                    whole = step.held[tree.root(self._recipe.leaves)]
-                    torch.mul(whole.flat, 1.0 / self._recipe.leaves, out=step.reduced.flat)
+                    self.reduce_alone(step)
                 else:
                     transfer(group, step, self._owners(generation), self._recipe.leaves, self._abandons(generation))
             except Lost as lost:
                 self._report(lost, generation)
                 return
             self._membership.commit(step, generation)
+
+    def reduce_alone(self, step: Step) -> None:
+        """The result of a step of which every leaf is held here."""
+        whole = step.held[tree.root(self._recipe.leaves)]
+        torch.mul(whole.flat, 1.0 / self._recipe.leaves, out=step.reduced.flat)
 
     def enter(self, step: Step) -> None:
         """Take part in a new generation while not exchanging: others may need the state or the last result."""
@@ -87,12 +105,13 @@ class Synchronous:
             except Lost as lost:
                 self._report(lost, generation)
 
-    def begin(self, step: Step) -> Step:
-        """The step to start with: the given one, or that of a running job, whose state is copied from its members."""
+    def begin(self, step: Step) -> bool:
+        """Wait for a generation. True if the job runs already: then the state is copied from its members, and `step`
+        becomes theirs."""
         while True:
             generation = self._membership.settle()
             if self._membership.id not in generation.joiners:
-                return step
+                return False
             try:
                 self._group = self._connect(generation)
                 reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
@@ -102,9 +121,9 @@ class Synchronous:
             with self._membership.changed:
                 if not self._membership.has_left(generation):
                     self._entered = generation.number
-                    step = self.first_step(generation.step)
+                    step.restart(generation.step)
                     step.reduced.flat.copy_(reduced)
-                    return step
+                    return True
             self._leave()
 
     def apply(self, step: Step) -> None:
@@ -149,7 +168,8 @@ class Synchronous:
 
     def _connect(self, generation: Generation) -> Group:
         membership = self._membership
-        group = Group(generation, generation.rank(membership.id), self._replica.device, membership.changed)
+        rank = generation.rank(membership.id)
+        group = Group(generation, rank, self._replica.device, membership.host, membership.changed)
         try:
             group.connect(self._abandons(generation))
         except Lost:

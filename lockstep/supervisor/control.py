@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from lockstep import wire
 from lockstep.wire import Message
@@ -12,22 +12,29 @@ from lockstep.wire import Message
 HANDSHAKE_SECONDS = 10.0
 
 
-class Control:
-    """Listens on one address; hands every message of an authenticated process to `on_message`."""
+class Owner(Protocol):
+    """Whoever is at the other end of the connections: the supervisor."""
 
-    def __init__(
-        self,
-        token: str,
-        welcome: Callable[[int], Awaitable[Message | None]],
-        on_message: Callable[[int, Message], None],
-        on_end: Callable[[int], None],
-        on_command: Callable[[Message], Message],
-    ) -> None:
+    async def welcome(self, worker: int) -> Message | None:
+        """The answer to a process that shows the token; None for one that is not expected."""
+
+    async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None: ...
+
+    async def store(self, worker: int, reader: asyncio.StreamReader) -> Message: ...
+
+    def on_message(self, worker: int, message: Message) -> None: ...
+
+    def on_end(self, worker: int) -> None: ...
+
+    def on_command(self, command: Message) -> Message: ...
+
+
+class Control:
+    """Listens on one address; hands every message of an authenticated process to its owner."""
+
+    def __init__(self, token: str, owner: Owner) -> None:
         self._token = token
-        self._welcome = welcome
-        self._on_message = on_message
-        self._on_end = on_end
-        self._on_command = on_command
+        self._owner = owner
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self.address = ""
@@ -62,24 +69,37 @@ class Control:
             if hello is None:
                 return
             if "command" in hello:
-                writer.write(wire.encode(self._on_command(hello["command"])))
+                writer.write(wire.encode(self._owner.on_command(hello["command"])))
                 await writer.drain()
                 return
-            welcome = await self._welcome(hello["id"])
+            if "fetch" in hello or "store" in hello:
+                await self._transfer(hello, reader, writer)
+                return
+            welcome = await self._owner.welcome(hello["id"])
             if welcome is None or hello["id"] in self._writers:
                 return
             worker = int(hello["id"])
             self._writers[worker] = writer
             self.send(worker, welcome)
             while True:
-                self._on_message(worker, await wire.read_frame(reader))
+                self._owner.on_message(worker, await wire.read_frame(reader))
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, wire.BadFrame):
             pass
         finally:
             writer.close()
             if worker is not None:
                 del self._writers[worker]
-                self._on_end(worker)
+                self._owner.on_end(worker)
+
+    async def _transfer(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A checkpoint to or from a worker that is connected already."""
+        if hello["id"] not in self._writers:
+            return
+        if "fetch" in hello:
+            await self._owner.fetch(hello["id"], str(hello["fetch"]), writer)
+            return
+        writer.write(wire.encode(await self._owner.store(hello["id"], reader)))
+        await writer.drain()
 
     async def _greet(self, reader: asyncio.StreamReader) -> Message | None:
         """The greeting of a process that shows the token of this job; whoever does not is dropped without an answer."""

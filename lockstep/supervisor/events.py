@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.evaluate import LeafResult
+from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
 
 # Events
@@ -18,6 +20,8 @@ class Ready:
     worker: int
     address: str
     step: int
+    probe: Probe | None = None
+    """None where bits do not matter, as for a mere evaluation."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,36 @@ class Evaluation:
     step: int
     leaf: int
     result: LeafResult
+
+
+@dataclass(frozen=True)
+class Verify:
+    """What a member of generation `number` found when its state was to be verified."""
+
+    worker: int
+    number: int
+    step: int
+    report: Report
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A member's second computation of what is disputed."""
+
+    worker: int
+    number: int
+    step: int
+    answer: Report | Replay
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A step in which the members changed took so much longer than usual."""
+
+    worker: int
+    number: int
+    step: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -134,6 +168,9 @@ Event = (
     | LostPeer
     | Tick
     | Evaluation
+    | Verify
+    | Answer
+    | Delay
     | Checkpointed
     | CheckpointFailed
     | Finished
@@ -184,6 +221,20 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True)
+class RollBack:
+    """Nothing that was written after this step counts any more."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """This is what the run computes, to be remembered for later sessions."""
+
+    probe: Probe
+
+
+@dataclass(frozen=True)
 class Warn:
     text: str
 
@@ -210,4 +261,4 @@ class End:
     outcome: Outcome
 
 
-Action = Start | Kill | Send | Record | KeepCheckpoint | Warn | End
+Action = Start | Kill | Send | Record | KeepCheckpoint | RollBack | Adopt | Warn | End

@@ -5,22 +5,25 @@ A simulator drives it through thousands of schedules. `run.py` turns what happen
 How a new generation comes about: the machine proposes a number to all live members; each promises not to finish
 anything in an older generation, and says which step it is in and which leaves it holds; when all have promised (or
 died), the machine knows the newest step, gives the missing leaves to the living, and announces the generation.
+
+What it needs to know of time is in `watch`, of evaluations in `scores`, of silent corruption in `verification`, of
+processes that compute other bits in `probes`, and who gets which leaf in `sharing`.
 """
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, field
-from typing import Any
 
-from lockstep.evaluate import LeafResult, combine
-from lockstep.exchange import tree
 from lockstep.generation import Generation, Member
+from lockstep.supervisor import probes
 from lockstep.supervisor.events import (
     Action,
+    Adopt,
+    Answer,
     Checkpointed,
     CheckpointFailed,
     CheckpointTime,
+    Delay,
     End,
     Evaluation,
     Event,
@@ -36,22 +39,30 @@ from lockstep.supervisor.events import (
     Ready,
     Record,
     Resize,
+    RollBack,
     Send,
     Start,
     StopRequested,
     Tick,
+    Verify,
     Warn,
 )
+from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.scores import Contradiction, Scores
+from lockstep.supervisor.sharing import share
+from lockstep.supervisor.verification import Agreed, Disputed, Undecided, Unnamed, Verdict, Verification, Wrong
+from lockstep.supervisor.watch import Watch
 from lockstep.wire import Message
 
-PATIENCE_LEAVES = 20
-"""A worker may take so many times the median leaf before it counts as stuck."""
-LOST_GRACE_SECONDS = 1.0
-"""How long after a lost connection a death may explain it, before someone is expelled for it."""
 FINAL_TRIES = 3
 """How often the last checkpoint is tried."""
-COMPUTING = ("data", "forward", "backward", "optimizer")
-"""Spans in which a worker waits for nobody, so that standing still in one means being stuck."""
+RETRY_SECONDS = 10.0
+"""How long after a checkpoint could not be written it is tried again."""
+NO_STATE = -1
+"""The step of a worker that has nothing to train from yet."""
+
+Promise = tuple[int, tuple[int, ...]]
+"""A step, and the leaves of it that are held."""
 
 
 @dataclass
@@ -60,12 +71,9 @@ class Worker:
 
     address: str | None = None
     """None until it is ready."""
-    step: int = -1
-    """The step of the state it started from; -1 if it has none."""
-    heard: float | None = None
-    moved: float = 0.0
-    place: tuple[int, int | None, str] = (-1, None, "setup")
-    leaf_seconds: float | None = None
+    step: int = NO_STATE
+    """The step of the state it started from."""
+    probe: Probe | None = None
 
 
 @dataclass
@@ -74,7 +82,18 @@ class Forming:
 
     number: int
     awaited: set[int]
-    promises: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    promises: dict[int, Promise] = field(default_factory=dict)
+
+
+@dataclass
+class Losses:
+    """What misfortunes have cost so far."""
+
+    deaths: int = 0
+    joins: int = 0
+    recomputed_leaves: int = 0
+    seconds: float = 0.0
+    """Time that steps with a change of members took beyond the usual."""
 
 
 @dataclass
@@ -83,36 +102,42 @@ class Machine:
 
     num_workers: int
     num_leaves: int
-    num_evaluation_leaves: int
     secret: str
     last_step: int
+    scores: Scores
     saves: bool = True
     """Whether the run must end with a checkpoint of its last step."""
     replace: bool = True
-    patience: float = 10.0
-    """Seconds without a heartbeat or progress after which a worker is expelled; more if leaves take long."""
+    watch: Watch = field(default_factory=lambda: Watch(10.0))
+    verification: Verification | None = None
+    """None if nothing is verified."""
+    probe: Probe | None = None
+    """What every worker must compute; None until the first generation decides it."""
+    allow_mixed: bool = False
+    """Whether workers whose arithmetic differs may take part."""
     max_rapid_deaths: int = 4
     """Deaths per worker without a step in between that end the job: a crash loop heals by no restart."""
-    best: dict[str, Any] | None = None
-    evaluated: int = -1
     generation: Generation | None = None
     outcome: Outcome | None = None
     stopping: str | None = None
-    deaths: int = 0
+    losses: Losses = field(default_factory=Losses)
     workers: dict[int, Worker] = field(default_factory=dict)
     """The living, by number."""
     _next: int = 0
     _number: int = 0
     _forming: Forming | None = None
-    _results: dict[int, dict[int, LeafResult]] = field(default_factory=dict)
+    _causes: list[str] = field(default_factory=list)
+    """Why the next generation is formed."""
+    _going_back: bool = False
+    """Whether the next generation begins at the last verified snapshot."""
     _finished: dict[int, str] = field(default_factory=dict)
-    _reports: dict[int, set[int]] = field(default_factory=dict)
-    _reported_at: float | None = None
     _streak: list[str] = field(default_factory=list)
     """Causes of the deaths since the last progress."""
     _reached: int = -1
     _saved: int = -1
-    _final_asked: bool = False
+    _asked: str | None = None
+    """The checkpoint that was asked for and has not been written."""
+    _retry_at: float | None = None
     _final_failures: int = 0
 
     def start(self) -> list[Action]:
@@ -142,12 +167,18 @@ class Machine:
                 return self._on_lost_peer(event, now)
             case Tick():
                 return self._on_tick(now)
+            case Delay():
+                self.losses.seconds += event.seconds
+                row = {"kind": "recovery", "generation": event.number, "step": event.step, "seconds": event.seconds}
+                return [Record(row)]
             case Evaluation():
                 return self._on_evaluation(event)
+            case Verify() | Answer():
+                return self._on_verification(event)
             case Checkpointed():
                 return self._on_checkpointed(event)
             case CheckpointFailed():
-                return self._on_checkpoint_failed(event)
+                return self._on_checkpoint_failed(event, now)
             case Finished():
                 self._finished[event.worker] = event.digest
                 return self._end_if_finished()
@@ -170,10 +201,48 @@ class Machine:
         """The living members of the newest generation, in order."""
         return [] if self.generation is None else [id_ for id_ in self.generation.ids if id_ in self.workers]
 
+    @property
+    def trusted_step(self) -> int | None:
+        """The newest step whose checkpoint may be loaded; None for any."""
+        return None if self.verification is None else self.verification.verified
+
     def _on_ready(self, event: Ready) -> list[Action]:
         worker = self.workers[event.worker]
-        worker.address, worker.step = event.address, event.step
-        return self._propose()
+        worker.address, worker.step, worker.probe = event.address, event.step, event.probe
+        actions = self._check_probes([event.worker])
+        if self.outcome is not None or event.worker not in self.workers:
+            return actions
+        self._causes.append("join")
+        return actions + self._propose()
+
+    def _check_probes(self, ids: list[int]) -> list[Action]:
+        """Refuse those whose arithmetic is not that of the run, or mark the run as mixed."""
+        actions: list[Action] = []
+        for id_ in ids:
+            mine = self.workers[id_].probe
+            if self.probe is None or mine is None or mine.digest == self.probe.digest:
+                continue
+            what = probes.describe_difference(mine, self.probe)
+            if self.allow_mixed:
+                actions += [
+                    Record({"kind": "mixed", "worker": id_, "what": what, "step": max(0, self._reached)}),
+                    Warn(f"worker {id_} computes other bits than this run: {what}; --allow-mixed lets it take part"),
+                ]
+                continue
+            del self.workers[id_]
+            self.num_workers -= 1
+            actions += [
+                Record({"kind": "refused", "worker": id_, "what": what, "step": max(0, self._reached)}),
+                Warn(f"worker {id_} is refused, because it computes other bits than this run: {what}"),
+                Kill(id_),
+            ]
+            if not self.workers:
+                sentence = (
+                    f"worker {id_} computes other bits than this run: {what}; train it where it began, start a new "
+                    "run, or give --allow-mixed and lose the promise of one digest"
+                )
+                return actions + self._end(Outcome("failed", None, sentence, id_, user=True))
+        return actions
 
     def _propose(self) -> list[Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
@@ -181,8 +250,7 @@ class Machine:
         if not members:
             return self._begin()
         self._number += 1
-        self._reports.clear()
-        self._reported_at = None
+        self.watch.clear_reports()
         self._forming = Forming(self._number, set(members))
         return [Send(id_, {"type": "propose", "number": self._number}) for id_ in members]
 
@@ -192,10 +260,23 @@ class Machine:
         ready = sorted(id_ for id_, worker in self.workers.items() if worker.address is not None)
         if not ready or len(ready) < min(self.num_workers, len(self.workers)):
             return []
+        actions: list[Action] = []
+        if self.probe is None and (known := [p for id_ in ready if (p := self.workers[id_].probe) is not None]):
+            self.probe = probes.most_common(known)
+            actions = [Adopt(self.probe), *self._check_probes(ready)]
+            ready = [id_ for id_ in ready if id_ in self.workers]
         self._number += 1
         self._finished.clear()
+        self._causes = ["start"]
+        self._going_back = False
         newest = max(self.workers[id_].step for id_ in ready)
-        return self._announce({id_: (self.workers[id_].step, ()) for id_ in ready if self.workers[id_].step == newest})
+        if self.verification is not None:
+            holders = [id_ for id_ in ready if self.workers[id_].step == newest]
+            self.verification.begin(newest, holders, (self.scores.evaluated, self.scores.best))
+        states: dict[int, Promise] = {
+            id_: (self.workers[id_].step, ()) for id_ in ready if self.workers[id_].step == newest
+        }
+        return actions + self._announce(states)
 
     def _on_promised(self, event: Promised) -> list[Action]:
         forming = self._forming
@@ -209,93 +290,97 @@ class Machine:
         if forming is None or any(id_ not in forming.promises for id_ in forming.awaited & set(self.workers)):
             return []
         promises = {id_: forming.promises[id_] for id_ in self.members}
-        with_state = {id_: promise for id_, promise in promises.items() if promise[0] >= 0}
+        with_state = {id_: promise for id_, promise in promises.items() if promise[0] != NO_STATE}
+        if self._going_back and self.verification is not None:
+            back: Promise = (self.verification.verified, ())
+            with_state = dict.fromkeys((id_ for id_ in with_state if id_ in self.verification.holders), back)
         if not with_state:
             return self._restart(list(promises))
         return self._announce(with_state)
 
-    def _restart(self, joiners: list[int]) -> list[Action]:
-        """Only joiners are left, and nobody can give them the state: new workers load the newest checkpoint."""
+    def _restart(self, members: list[int]) -> list[Action]:
+        """Nobody is left who could give the others the state: new workers load the newest checkpoint."""
         self._forming = None
-        for id_ in joiners:
-            del self.workers[id_]
-        kills: list[Action] = [Kill(id_) for id_ in joiners]
+        actions: list[Action] = []
+        for id_ in members:
+            self._drop(id_)
+            actions.append(Kill(id_))
+        if self._going_back and self.verification is not None:
+            actions.append(self._go_back(self.verification))
         if not self.replace and not self.workers:
-            return kills + self._end_dead(joiners[0])
-        return [*kills, *(self.start() if self.replace else []), *self._begin()]
+            return actions + self._end_dead(members[0])
+        return [*actions, *(self.start() if self.replace else []), *self._begin()]
 
-    def _announce(self, promises: dict[int, tuple[int, tuple[int, ...]]]) -> list[Action]:
+    def _go_back(self, verification: Verification) -> RollBack:
+        """Nothing that came after the last verified snapshot counts."""
+        self.scores.go_back(*verification.scores)
+        self._saved = min(self._saved, verification.verified)
+        self._finished.clear()
+        return RollBack(verification.verified)
+
+    def _announce(self, promises: dict[int, Promise]) -> list[Action]:
         """The new generation: who has a state stays, in order; then those who join."""
         self._forming = None
+        actions: list[Action] = []
+        if self._going_back and self.verification is not None:
+            actions.append(self._go_back(self.verification))
         step = max(step for step, _ in promises.values())
         assert min(s for s, _ in promises.values()) >= step - 1, f"members are more than a step apart: {promises}"
         stay = [id_ for id_ in self.members if id_ in promises] or sorted(promises)
-        ready = [id_ for id_, worker in sorted(self.workers.items()) if worker.address is not None]
-        joiners = [id_ for id_ in ready if id_ not in promises][: max(0, self.num_workers - len(stay))]
+        # Those who have no state, or not the one that is gone back to, copy it, if there is a place for them.
+        others = sorted(
+            (id_ for id_, worker in self.workers.items() if worker.address is not None and id_ not in promises),
+            key=lambda id_: (id_ not in self.members, id_),
+        )
+        joiners = others[: max(0, self.num_workers - len(stay))]
         ids = [*stay, *joiners]
         held = {id_: set(leaves) if at == step else set() for id_, (at, leaves) in promises.items()}
-        leaves = self._share(ids, joiners, held, step)
-        addresses = {id_: self.workers[id_].address or "" for id_ in ids}
+        before = {} if self._going_back else self._plan_before(step)
+        leaves = share(ids, joiners, held, before, self.num_leaves)
+        lost = [leaf for leaf, owner in before.items() if owner not in self.workers]
+        recomputed = len(set(lost) - set().union(*held.values()))
         self.generation = Generation(
             number=self._number,
-            members=tuple(Member(id_, addresses[id_]) for id_ in ids),
+            members=tuple(Member(id_, self.workers[id_].address or "") for id_ in ids),
             num_leaves=self.num_leaves,
             secret=self.secret,
             step=step,
             first_leaves=tuple(tuple(sorted(leaves[id_])) for id_ in ids),
             behind=tuple(id_ for id_ in stay if promises[id_][0] < step),
             joiners=tuple(joiners),
-            evaluated=self.evaluated,
-            evaluated_leaves=tuple(sorted(self._results.get(step, {}))),
+            evaluated=self.scores.evaluated,
+            evaluated_leaves=self.scores.known_leaves(step),
+            best=self.scores.best,
+            verified=NO_STATE if self.verification is None else self.verification.verified,
+            goes_back=self._going_back,
         )
         self._note_progress(step)
-        self._final_asked = False  # whoever was asked may be dead
-        for id_ in list(self._finished):
-            if id_ not in ids:
-                del self._finished[id_]
-        announcement = {"type": "generation", "generation": self.generation.to_plain()}
-        missing = sum(len(leaves[id_] - held.get(id_, set())) for id_ in ids)
+        self.losses.joins += len(joiners)
+        self.losses.recomputed_leaves += recomputed
+        self._finished = {id_: digest for id_, digest in self._finished.items() if id_ in ids}
+        if self.verification is not None:
+            self.verification.reset()
+            if step == self.verification.verified:
+                self.verification.holders.update(joiners)  # what they copy is the verified state
         row = {
             "kind": "generation",
             "number": self._number,
             "step": step,
             "workers": len(ids),
-            "missing_leaves": missing,
+            "joined": joiners,
+            "causes": sorted(set(self._causes)),
+            "missing_leaves": sum(len(leaves[id_] - held.get(id_, set())) for id_ in ids),
+            "recomputed_leaves": recomputed,
         }
+        self._causes, self._going_back = [], False
         return [
-            *self._send_all(announcement),
+            *actions,
+            # Whoever was asked for a checkpoint may be dead. The new one hears of it before it may go on.
+            *(self._ask_for_checkpoint(self._asked) if self._asked is not None else []),
+            *self._send_all({"type": "generation", "generation": self.generation.to_plain()}),
             Record(row),
-            *(self._ask_for_checkpoint("stop") if self.stopping else []),
             *self._end_if_finished(),
         ]
-
-    def _share(self, ids: list[int], joiners: list[int], held: dict[int, set[int]], step: int) -> dict[int, set[int]]:
-        """The leaves of everyone in `step`: what is held stays, what is missing stays with whom it had been given to if
-        that one lives, and the rest goes to whoever has the least to do."""
-        before = self._plan_before(step)
-        leaves = {id_: set(held.get(id_, ())) for id_ in ids}
-        taken = set().union(*leaves.values())
-        todo = dict.fromkeys(ids, 0)
-        orphans = []
-        for leaf in range(self.num_leaves):
-            if leaf in taken:
-                continue
-            owner = before.get(leaf)
-            if owner in todo:
-                leaves[owner].add(leaf)
-                todo[owner] += 1
-            else:
-                orphans.append(leaf)
-        # Joiners have a state to copy first; they get a part only if there is nothing but work.
-        fresh = all(not one for one in held.values())
-        able = ids if fresh else [id_ for id_ in ids if id_ not in joiners]
-        if fresh and not before:
-            return dict(zip(ids, map(set, tree.share_leaves(self.num_leaves, len(ids))), strict=True))
-        for leaf in orphans:
-            least = min(able, key=lambda id_: todo[id_])
-            leaves[least].add(leaf)
-            todo[least] += 1
-        return leaves
 
     def _plan_before(self, step: int) -> dict[int, int]:
         """Who was to compute which leaf of `step`."""
@@ -309,15 +394,20 @@ class Machine:
             return self._end(Outcome("failed", None, event.how, event.worker, died=True))
         return self._remove(event.worker, event.how)
 
+    def _drop(self, worker: int) -> None:
+        del self.workers[worker]
+        self._finished.pop(worker, None)
+        self.watch.forget(worker)
+
     def _remove(self, worker: int, how: str, kill: bool = False) -> list[Action]:
         """A worker is no more: replace it, and let the others go on."""
         was_member = worker in self.members
         awaited = self._forming is not None and worker in self._forming.awaited
-        del self.workers[worker]
-        self._finished.pop(worker, None)
-        self.deaths += 1
+        self._drop(worker)
+        self.losses.deaths += 1
         self._streak.append(f"worker {worker} {how}")
-        actions: list[Action] = [Record({"kind": "death", "worker": worker, "how": how, "step": self._reached})]
+        self._causes.append("death")
+        actions: list[Action] = [Record({"kind": "death", "worker": worker, "how": how, "step": max(0, self._reached)})]
         if kill:
             actions.append(Kill(worker))
         if len(self._streak) > self.max_rapid_deaths * self.num_workers:
@@ -339,14 +429,14 @@ class Machine:
 
     def _on_resize(self, event: Resize) -> list[Action]:
         self.num_workers = event.workers
-        actions: list[Action] = [Record({"kind": "resize", "workers": event.workers, "step": self._reached})]
+        self._causes.append("resize")
+        actions: list[Action] = [Record({"kind": "resize", "workers": event.workers, "step": max(0, self._reached)})]
         members = self.members
         # Members stay before those who are ready, and those before the ones that have only been started.
         by_use = sorted(self.workers, key=lambda id_: (id_ not in members, self.workers[id_].address is None, id_))
         surplus = by_use[event.workers :]
         for worker in surplus:
-            del self.workers[worker]
-            self._finished.pop(worker, None)
+            self._drop(worker)
             actions.append(Kill(worker))
         return actions + (self._propose() if surplus else self.start())
 
@@ -358,85 +448,107 @@ class Machine:
             self._streak.clear()
 
     def _on_heartbeat(self, event: Heartbeat, now: float) -> list[Action]:
-        worker = self.workers[event.worker]
-        worker.heard = now
-        place = (event.step, event.leaf, event.phase)
-        if place != worker.place:
-            worker.place, worker.moved = place, now
-        worker.leaf_seconds = event.leaf_seconds
+        self.watch.heard(event.worker, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
         if event.worker in self.members:
             self._note_progress(event.step)
         return []
 
     def _on_tick(self, now: float) -> list[Action]:
-        known = [worker.leaf_seconds for worker in self.workers.values() if worker.leaf_seconds is not None]
-        limit = max(self.patience, PATIENCE_LEAVES * statistics.median(known)) if known else self.patience
         actions: list[Action] = []
-        for id_, worker in list(self.workers.items()):
-            if id_ not in self.workers:
-                continue  # gone with one that was removed before
-            if worker.heard is not None and now - worker.heard > limit:
-                actions += self._remove(id_, f"sent no heartbeat for {now - worker.heard:.0f} s", kill=True)
-            elif worker.leaf_seconds is not None and worker.place[2] in COMPUTING and now - worker.moved > limit:
-                actions += self._remove(id_, f"made no progress for {now - worker.moved:.0f} s", kill=True)
+        for id_, how in self.watch.stuck(list(self.workers), now).items():
+            if id_ in self.workers:  # and not gone with one that was removed before
+                actions += self._remove(id_, how, kill=True)
             if self.outcome is not None:
                 return actions
-        if self._reported_at is not None and now - self._reported_at > LOST_GRACE_SECONDS:
+        if self.watch.has_unexplained_reports(now):
             actions += self._resolve_reports()
+        if self._retry_at is not None and now >= self._retry_at:
+            actions += self._ask_for_checkpoint("retry")
         return actions
 
     def _on_lost_peer(self, event: LostPeer, now: float) -> list[Action]:
-        if self.generation is None or event.number != self.generation.number or self._forming is not None:
-            return []
-        self._reports.setdefault(event.worker, set()).update([] if event.peer is None else [event.peer])
-        if self._reported_at is None:
-            self._reported_at = now
+        if self.generation is not None and event.number == self.generation.number and self._forming is None:
+            self.watch.report(event.worker, event.peer, now)
         return []
 
     def _resolve_reports(self) -> list[Action]:
         """Nobody died, and yet members cannot reach each other: the one reported most goes, on a tie the newest."""
-        counts = {id_: sum(id_ in peers for peers in self._reports.values()) for id_ in self.members}
-        self._reported_at = None
-        worst = max(counts, key=lambda id_: (counts[id_], id_), default=None)
-        if worst is None or counts[worst] == 0 or len(self.members) == 1:
+        worst = self.watch.most_reported(self.members)
+        self.watch.clear_reports()
+        if worst is None or len(self.members) == 1:
             return self._propose()
         return self._remove(worst, "could not be reached by its peers", kill=True)
 
-    # Evaluation, checkpoints, the end
+    # Evaluation, verification
 
     def _on_evaluation(self, event: Evaluation) -> list[Action]:
-        if event.step <= self.evaluated:
+        before = self.scores.best
+        try:
+            figures = self.scores.add(event.step, event.leaf, event.result)
+        except Contradiction as problem:
+            return self._fail(str(problem))
+        if figures is None:
             return []
-        results = self._results.setdefault(event.step, {})
-        known = results.setdefault(event.leaf, event.result)
-        if known != event.result:
-            return self._fail(f"leaf {event.leaf} of the test set was evaluated twice, with different results")
-        if len(results) < self.num_evaluation_leaves:
-            return []
-        figures = combine(self._results.pop(event.step))
-        self.evaluated = event.step
-        improved = self.best is None or figures["top1"] > self.best["top1"]
-        if improved:
-            self.best = {"top1": figures["top1"], "step": event.step}
-        assert self.best is not None
-        figures["best_top1"] = self.best["top1"]
-        announcement = {"type": "evaluated", "step": event.step, "best": self.best}
+        improved = self.scores.best != before
         return [
             Record({"kind": "eval", "step": event.step, **figures}),
             # Asked for before the figures are sent, so that it is this step's state that is written.
             *(self._ask_for_checkpoint("best") if improved and self.saves else []),
-            *self._send_all(announcement),
+            *self._send_all({"type": "evaluated", "step": event.step, "best": self.scores.best}),
         ]
+
+    def _on_verification(self, event: Verify | Answer) -> list[Action]:
+        if self.verification is None or self.generation is None or self._forming is not None:
+            return []
+        if event.number != self.generation.number:
+            return []
+        if isinstance(event, Verify):
+            verdict = self.verification.report(event.worker, event.report, self.members)
+        else:
+            verdict = self.verification.answer(event.worker, event.answer, self.members)
+        return [] if verdict is None else self._on_verdict(self.verification, verdict, event.step)
+
+    def _on_verdict(self, verification: Verification, verdict: Verdict, step: int) -> list[Action]:
+        match verdict:
+            case Agreed():
+                verification.begin(step, self.members, (self.scores.evaluated, self.scores.best))
+                return self._send_all({"type": "verified", "step": step})
+            case Disputed():
+                return self._send_all(verdict.message)
+            case Undecided():
+                return self._fail(f"at step {step} {verdict.sentence}: look at the hardware")
+            case Unnamed():
+                self._going_back = True
+                self._causes.append("corruption")
+                why = "the states of the members differ, and it cannot be said whose is wrong"
+                row = {"kind": "corruption", "worker": None, "why": why, "step": step}
+                return [Record(row), *self._propose()]
+            case Wrong():
+                self._going_back = True
+                actions: list[Action] = []
+                for id_, why in verdict.members.items():
+                    actions.append(Record({"kind": "corruption", "worker": id_, "why": why, "step": step}))
+                    if id_ in self.workers and self.outcome is None:
+                        how = f"computed wrong bits ({why}) and was expelled; back to step {verification.verified}"
+                        actions += self._remove(id_, how, kill=True)
+                return actions
+
+    # Checkpoints, the end
 
     def _on_checkpointed(self, event: Checkpointed) -> list[Action]:
         self._saved = max(self._saved, event.step)
+        self._retry_at = None
+        if event.reason == self._asked:
+            self._asked = None
         keep: list[Action] = [KeepCheckpoint(event.step, event.name, event.digest)]
         if event.reason == "stop":
             return keep + self._end(Outcome("stopped", event.digest, self.stopping or ""))
         return keep + self._end_if_finished()
 
-    def _on_checkpoint_failed(self, event: CheckpointFailed) -> list[Action]:
+    def _on_checkpoint_failed(self, event: CheckpointFailed, now: float) -> list[Action]:
         text = f"the checkpoint of step {event.step} could not be written: {event.error}"
+        if event.reason == self._asked:
+            self._asked = None
         if event.reason == "stop":
             return self._fail(f"stopping on {self.stopping}, but {text}")
         if event.step == self.last_step:
@@ -444,7 +556,8 @@ class Machine:
             if self._final_failures >= FINAL_TRIES:
                 return self._fail(f"training is done, but {text}")
             return [Warn(f"{text}; trying again"), *self._ask_for_checkpoint("final")]
-        return [Warn(f"{text}; training goes on")]
+        self._retry_at = now + RETRY_SECONDS
+        return [Warn(f"{text}; training goes on, and it is tried again in {RETRY_SECONDS:.0f} s")]
 
     def _end_if_finished(self) -> list[Action]:
         """The job is finished when every member is, with one digest, and the last checkpoint is safe."""
@@ -456,10 +569,7 @@ class Machine:
             listing = ", ".join(f"worker {worker}: {digest[:12]}" for worker, digest in sorted(self._finished.items()))
             return self._fail(f"the replicas differ at the end, which must not happen ({listing})")
         if self.saves and self._saved < self.last_step:
-            if self._final_asked:
-                return []
-            self._final_asked = True
-            return self._ask_for_checkpoint("final")
+            return [] if self._asked in ("final", "stop") else self._ask_for_checkpoint("final")
         return self._end(Outcome("finished", digests.pop()))
 
     def _on_stop(self, event: StopRequested) -> list[Action]:
@@ -469,9 +579,10 @@ class Machine:
         return self._ask_for_checkpoint("stop")
 
     def _ask_for_checkpoint(self, reason: str) -> list[Action]:
-        if not self.members:
-            return []
-        return [Send(self.members[0], {"type": "checkpoint", "reason": "stop" if self.stopping else reason})]
+        """Ask the first member; whoever is first after it dies is asked again."""
+        self._asked = "stop" if self.stopping else reason
+        self._retry_at = None
+        return [Send(id_, {"type": "checkpoint", "reason": self._asked}) for id_ in self.members[:1]]
 
     def _send_all(self, message: Message) -> list[Action]:
         return [Send(id_, message) for id_ in self.members]

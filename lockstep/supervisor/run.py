@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import secrets
 import shutil
 import signal
@@ -22,20 +23,26 @@ from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.engines import ENGINES, Command
-from lockstep.evaluate import LeafResult
-from lockstep.metrics import MetricsFile, scalars
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import events as e
+from lockstep.supervisor import messages, transfers
+from lockstep.supervisor.archive import Archive, stored_probe
 from lockstep.supervisor.control import Control
-from lockstep.supervisor.machine import Machine
-from lockstep.wire import Message
+from lockstep.supervisor.machine import Losses, Machine
+from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.scores import Scores
+from lockstep.supervisor.verification import Verification
+from lockstep.supervisor.watch import Watch
+from lockstep.wire import BadFrame, Message
 
 FORMAT_VERSION = 1
 GRACE_SECONDS = 5.0
 """How long processes may take to end after they were asked to."""
 TICK_SECONDS = 0.25
 """How often the machine looks at the clock."""
+TICKS_PER_PING = 4
+"""Remote workers want to hear something from time to time."""
 EXIT_SECONDS = 2.0
 """How long after the end of a connection the engine may take to say how the process ended."""
 
@@ -67,7 +74,9 @@ class Result:
 
     outcome: e.Outcome
     evaluation: dict[str, Any] | None
-    deaths: int
+    losses: Losses
+    is_mixed: bool
+    """Whether workers with different arithmetic have taken part."""
     log: Path | None
     """The log of the worker that the outcome is about."""
 
@@ -85,36 +94,31 @@ class Supervisor:
         self._machine = Machine(
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
-            num_evaluation_leaves=plan.num_evaluation_leaves,
             secret=secrets.token_hex(16),
             last_step=plan.num_steps,
+            scores=Scores(plan.num_evaluation_leaves, plan.best, self._evaluated()),
             saves=not plan.evaluate_only and plan.first_step < plan.num_steps,
             replace=plan.job.replace,
-            patience=plan.job.patience,
-            best=plan.best,
-            evaluated=self._evaluated(),
+            watch=Watch(plan.job.patience),
+            verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
+            probe=None if plan.evaluate_only else stored_probe(plan.directory),
+            allow_mixed=plan.job.allow_mixed,
         )
         self._engine = ENGINES[plan.job.engine]()
-        self._control = Control(self._token, self._welcome, self._on_message, self._on_connection_end, self._on_command)
+        self._control = Control(self._token, self)
+        self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep)
         self._over = asyncio.Event()
         self._outcome: e.Outcome | None = None
-        self._evaluation: dict[str, Any] | None = None
         self._exits: set[int] = set()
-        self._last_row = plan.first_step
-        self._unwritable: set[str] = set()
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
-        self._saved_now = False
-        """Whether this session has written a checkpoint, which a worker that starts now may load."""
-        self._good: list[dict[str, Any]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._metrics: MetricsFile | None = None
-        self._events: Any = None
 
     async def run(self) -> Result:
         plan = self._plan
         self._display.start(self._title(), plan.first_step, plan.num_steps)
-        with self._signals(), self._files():
+        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.job.tensorboard)
+        with self._signals(), files:
             try:
                 await self._control.start(self._engine.host)
                 if not plan.evaluate_only:
@@ -138,7 +142,11 @@ class Supervisor:
         assert self._outcome is not None
         about = self._outcome.worker
         return Result(
-            self._outcome, self._evaluation, self._machine.deaths, None if about is None else self._log(about)
+            outcome=self._outcome,
+            evaluation=self._archive.evaluation,
+            losses=self._machine.losses,
+            is_mixed=self._archive.is_mixed,
+            log=None if about is None else self._log(about),
         )
 
     def _title(self) -> str:
@@ -174,14 +182,15 @@ class Supervisor:
         finished = plan.first_step == plan.num_steps
         return -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated
 
-    async def _welcome(self, worker: int) -> Message | None:
+    async def welcome(self, worker: int) -> Message | None:
         """What a worker must know to set itself up; None for one that is not expected."""
         plan = self._plan
         if worker not in self._machine.workers:
             return None
         path = plan.checkpoint.path if plan.checkpoint is not None else None
-        if self._saved_now:
-            newest, _ = await asyncio.to_thread(checkpoint.newest_good, plan.directory.checkpoints)
+        if self._archive.has_saved:
+            trusted = self._machine.trusted_step
+            newest, _ = await asyncio.to_thread(checkpoint.newest_good, plan.directory.checkpoints, trusted)
             path = newest.path if newest is not None else path
         if path is not None:
             self._loading[worker] = path
@@ -191,37 +200,40 @@ class Supervisor:
             "num_steps": plan.num_steps,
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
-            "best": self._machine.best,
-            "evaluated": self._machine.evaluated,
+            "best": self._machine.scores.best,
+            "evaluated": self._machine.scores.evaluated,
+            "probes": not plan.evaluate_only,
+            "patience": plan.job.patience,
         }
+
+    async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None:
+        """Send a checkpoint to a worker that cannot see it."""
+        path = self._loading.get(worker)
+        await transfers.send(path if path is not None and path.name == name else None, writer)
+
+    async def store(self, worker: int, reader: asyncio.StreamReader) -> Message:
+        """Receive a checkpoint from a worker that cannot write it."""
+        return await transfers.receive(self._plan.directory.checkpoints, worker, reader)
 
     # What happens
 
-    def _on_message(self, worker: int, message: Message) -> None:
+    def on_message(self, worker: int, message: Message) -> None:
+        try:
+            self._hear(worker, message)
+        except messages.MALFORMED as error:
+            raise BadFrame(f"a message of type {message['type']!r} is not as it must be: {error!r}") from None
+
+    def _hear(self, worker: int, message: Message) -> None:
         kind = message["type"]
         if kind == "metrics":
             self._record({"kind": "train", **message["row"]})
         elif kind == "ready":
             self._on_ready(worker, message)
-        elif kind == "evaluation":
-            result = LeafResult(message["count"], message["top1"], message["top5"], message["loss"])
-            self._handle(e.Evaluation(worker, message["step"], message["leaf"], result))
-        elif kind == "checkpointed":
-            self._handle(e.Checkpointed(message["step"], message["name"], message["digest"], message["reason"]))
-        elif kind == "checkpoint_failed":
-            self._handle(e.CheckpointFailed(message["step"], message["error"], message["reason"]))
         elif kind == "finished":
             self._record({"kind": "spans", "worker": worker, "step": message["step"], "seconds": message["spans"]})
             self._handle(e.Finished(worker, message["step"], message["digest"]))
-        elif kind == "promised":
-            self._handle(e.Promised(worker, message["number"], message["step"], tuple(message["held"])))
-        elif kind == "heartbeat":
-            place = message["step"], message["leaf"], message["phase"]
-            self._handle(e.Heartbeat(worker, *place, message["leaf_seconds"]))
-        elif kind == "lost":
-            self._handle(e.LostPeer(worker, message["number"], message["peer"]))
-        elif kind == "error":
-            self._handle(e.Raised(worker, message["message"], message["where"], message["user"]))
+        elif (event := messages.event(worker, message)) is not None:
+            self._handle(event)
 
     def _on_ready(self, worker: int, message: Message) -> None:
         self._loading.pop(worker, None)
@@ -233,12 +245,10 @@ class Supervisor:
             )
             self._handle(e.Raised(worker, sentence, "before the first step", user=True))
             return
-        if worker == 0 and not self._plan.evaluate_only:
-            document = {"version": FORMAT_VERSION, **message["environment"]}
-            self._plan.directory.write_json("environment.json", document)
-        self._handle(e.Ready(worker, message["address"], message["step"]))
+        probe = None if message["probe"] is None else Probe(message["probe"], message["environment"])
+        self._handle(e.Ready(worker, message["address"], message["step"], probe))
 
-    def _on_command(self, command: Message) -> Message:
+    def on_command(self, command: Message) -> Message:
         """What `lockstep stop` and `lockstep resize` ask for; the answer to show."""
         if command.get("type") == "stop":
             self._on_signal(signal.SIGTERM)
@@ -255,7 +265,7 @@ class Supervisor:
         self._handle(e.Resize(workers))
         return {"type": "ok"}
 
-    def _on_connection_end(self, worker: int) -> None:
+    def on_end(self, worker: int) -> None:
         self._spawn(self._await_exit(worker))
 
     async def _await_exit(self, worker: int) -> None:
@@ -283,9 +293,11 @@ class Supervisor:
     # What to do about it
 
     async def _ticker(self) -> None:
-        while True:
+        for count in itertools.count():
             await asyncio.sleep(TICK_SECONDS)
             self._handle(e.Tick())
+            if count % TICKS_PER_PING == 0:
+                self._control.send_all({"type": "ping"})
 
     async def _start(self, worker: int) -> None:
         try:
@@ -317,7 +329,13 @@ class Supervisor:
                 case e.Record():
                     self._record(action.row)
                 case e.KeepCheckpoint():
-                    self._keep(action)
+                    best = self._machine.scores.best
+                    in_use = {path.name for worker, path in self._loading.items() if worker in self._machine.workers}
+                    self._archive.keep(action, {best["step"]} if best else set(), in_use)
+                case e.RollBack():
+                    self._archive.roll_back(action.step, self._machine.scores.best)
+                case e.Adopt():
+                    self._archive.adopt(action.probe)
                 case e.Warn():
                     self._display.note(f"warning: {action.text}")
                 case e.End():
@@ -326,51 +344,7 @@ class Supervisor:
                     self._over.set()
 
     def _record(self, row: dict[str, Any]) -> None:
-        if row["kind"] == "train":
-            if row["step"] <= self._last_row:
-                return  # done again after a restart, or sent again by a new first member: the same figures
-            self._last_row = row["step"]
-            self._display.train_row(row)
-        if row["kind"] == "death":
-            self._display.note(f"worker {row['worker']} {row['how']}; the others go on")
-        if row["kind"] == "eval":
-            self._evaluation = row
-            self._display.eval_row(row)
-            if not self._plan.evaluate_only:
-                with self._tolerant("best.json"):
-                    best = {"version": FORMAT_VERSION, **(self._machine.best or {})}
-                    self._plan.directory.write_json("best.json", best)
-        with self._tolerant("metrics.jsonl"):
-            if self._metrics is not None:
-                self._metrics.write(row)
-            if self._events is not None and (values := scalars(row)):
-                self._events.write(values, row["step"])
-
-    @contextlib.contextmanager
-    def _tolerant(self, name: str) -> Iterator[None]:
-        """Training goes on when a file cannot be written, with a warning, said once."""
-        try:
-            yield
-        except OSError as error:
-            if name not in self._unwritable:
-                self._unwritable.add(name)
-                self._display.note(f"warning: {name} cannot be written ({error.strerror}); training goes on")
-
-    def _keep(self, kept: e.KeepCheckpoint) -> None:
-        """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
-        directory, best = self._plan.directory, self._machine.best
-        self._saved_now = True
-        entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
-        entries = [old for old in self._good if old["step"] != kept.step] + [entry]
-        in_use = {path.name for worker, path in self._loading.items() if worker in self._machine.workers}
-        needed = {old["step"] for old in entries if old["name"] in in_use} | ({best["step"]} if best else set())
-        self._good = checkpoint.to_keep(entries, self._plan.recipe.checkpoints.keep, needed)
-        with self._tolerant("checkpoints.json"):
-            directory.write_json("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": self._good})
-        for old in entries:
-            if old not in self._good:
-                shutil.rmtree(directory.checkpoints / old["name"], ignore_errors=True)
-        self._record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest})
+        self._archive.record(row, self._machine.scores.best)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -393,25 +367,3 @@ class Supervisor:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
-
-    @contextlib.contextmanager
-    def _files(self) -> Iterator[None]:
-        """The metrics file and TensorBoard's, for as long as the job runs."""
-        plan = self._plan
-        if plan.evaluate_only:
-            yield
-            return
-        checkpoint.remove_leftovers(plan.directory.checkpoints)
-        listed = plan.directory.read_json("checkpoints.json") or {}
-        self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= plan.first_step]
-        self._metrics = MetricsFile(plan.directory.metrics, plan.first_step)
-        if plan.job.tensorboard:
-            from lockstep.tensorboard_events import TensorBoardEvents
-
-            self._events = TensorBoardEvents(plan.directory.path, plan.first_step)
-        try:
-            yield
-        finally:
-            self._metrics.close()
-            if self._events is not None:
-                self._events.close()

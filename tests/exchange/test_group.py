@@ -64,7 +64,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("members", [2, 3, 5])
 def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: int) -> None:
     layout = Layout.of(torch.nn.Linear(37, 11), channels_last=False)
-    store, address = listen()
+    store, address = listen("127.0.0.1")
     generation = generation_of(members, address)
     whole = step_with(list(range(LEAVES)), layout).held[tree.root(LEAVES)].flat / LEAVES
     results: dict[int, torch.Tensor] = {}
@@ -72,7 +72,7 @@ def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: in
     def work(rank: int) -> None:
         step = step_with(generation.leaves(rank, 0), layout)
         before = {node: vector.flat.clone() for node, vector in step.held.items()}
-        group = Group(generation, rank, Device("cpu", 1), threading.Condition())
+        group = Group(generation, rank, Device("cpu", 1), "127.0.0.1", threading.Condition())
         group.connect(lambda: False)
         transfer(group, step, allreduce(generation), LEAVES, lambda: False)
         results[rank] = step.reduced.flat
@@ -89,13 +89,13 @@ def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: in
 
 def test_a_new_generation_ends_an_exchange_that_waits_for_a_silent_peer() -> None:
     layout = Layout.of(torch.nn.Linear(37, 11), channels_last=False)
-    store, address = listen()
+    store, address = listen("127.0.0.1")
     generation = generation_of(2, address)
     changed, abandoned, connected = threading.Condition(), threading.Event(), threading.Barrier(2)
     done = threading.Event()
 
     def work(rank: int) -> None:
-        group = Group(generation, rank, Device("cpu", 1), changed)
+        group = Group(generation, rank, Device("cpu", 1), "127.0.0.1", changed)
         group.connect(lambda: False)
         connected.wait()
         if rank == 1:
@@ -122,7 +122,7 @@ def announce(event: threading.Event, condition: threading.Condition) -> None:
 
 def test_the_store_listens_on_loopback_only() -> None:
     psutil = pytest.importorskip("psutil")
-    store, address = listen()
+    store, address = listen("127.0.0.1")
     port = int(address.rpartition(":")[2])
     listening = [c.laddr.ip for c in psutil.Process(os.getpid()).net_connections() if c.laddr.port == port]
     assert set(listening) == {"127.0.0.1"}

@@ -1,7 +1,11 @@
 """A job without processes: the real machine, and model workers that follow the protocol, under a random schedule.
 
 Messages of a connection arrive in order but at any time; workers die or stall at any point, stalled ones wake up when
-they have long been expelled, new ones come late. After every event the invariants are checked.
+they have long been expelled, new ones come late, pairs of them lose sight of each other, and one has a bit flipped.
+After every event the invariants are checked.
+
+What a state is made of is kept as a set of flips: `spoiled` are those that came in with the sum of everyone's
+gradients, `flipped` those in a worker's own memory. A right state has neither.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from typing import Any
 from lockstep.generation import Generation
 from lockstep.supervisor import events as e
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.scores import Scores
+from lockstep.supervisor.verification import Replay, Report, Verification
 
 
 @dataclass
@@ -36,8 +42,26 @@ class Model:
     is_ready: bool = False
     finished: bool = False
     stalled: bool = False
+    spoiled: frozenset[str] = frozenset()
+    flipped: frozenset[str] = frozenset()
+    diverged: int | None = None
+    """The first step since the snapshot in which it computed a leaf from a wrong state."""
+    verified: int = -1
+    snapshot: int | None = None
+    """The step of its verified snapshot."""
+    goes_back: bool = False
+    asked: bool = False
+    """Whether it has reported for the verification it waits in."""
+    dispute: dict[str, Any] | None = None
+    said: set[int] = field(default_factory=set)
+    """Generations in which it has reported lost peers."""
     up: deque[e.Event] = field(default_factory=deque)
     down: deque[dict[str, Any]] = field(default_factory=deque)
+
+    @property
+    def state(self) -> str:
+        assert self.index is not None
+        return f"after {self.index}" + "".join(sorted(self.spoiled)) + "|".join(sorted(self.flipped))
 
     @property
     def settled(self) -> bool:
@@ -51,22 +75,35 @@ class Model:
 
 
 class Simulation:
-    def __init__(self, seed: int, workers: int, leaves: int, last: int, failures: int) -> None:
+    def __init__(
+        self, seed: int, workers: int, leaves: int, last: int, failures: int, cuts: int = 0, verify_every: int = 0
+    ) -> None:
         self.random = random.Random(seed)
+        self.cuts, self.every = cuts, verify_every
+        self.cut: set[frozenset[int]] = set()
+        """Pairs that cannot reach each other."""
+        self.flip_at = self.random.randint(1, last - 1) if verify_every else None
+        self.now = 0.0
         self.machine = Machine(
             num_workers=workers,
             num_leaves=leaves,
-            num_evaluation_leaves=1,
             secret="",
             last_step=last,
+            scores=Scores(1),
+            verification=Verification(0) if verify_every else None,
             max_rapid_deaths=1000,
         )
         self.leaves, self.last, self.failures = leaves, last, failures
         self.models: dict[int, Model] = {}
         self.contributed: dict[tuple[int, int], dict[int, set[int]]] = {}
+        self.wrongs: dict[tuple[int, int], set[str]] = {}
+        """What the sum of a step in a generation is spoiled by."""
+        self.sums: dict[int, frozenset[str]] = {}
         self.applied: dict[int, str] = {}
         """What every step was made of, which must be the same whenever it is redone."""
-        self.checkpoint = 0
+        self.checkpoints: dict[int, frozenset[str]] = {0: frozenset()}
+        """What each of them is spoiled by."""
+        self.rollbacks = 0
         self.recomputed = 0
         self.generations: list[Generation] = []
         self.perform(self.machine.start())
@@ -87,9 +124,16 @@ class Simulation:
         choice = self.random.random()
         if self.failures and choice < 0.02:
             self.fail()
+        elif self.cuts and choice < 0.03:
+            self.cuts -= 1
+            if len(self.models) > 1:
+                self.cut.add(frozenset(self.random.sample(sorted(self.models), 2)))
+        elif choice < 0.05:
+            self.now += 0.5
+            self.perform(self.machine.handle(e.Tick(), self.now))
         elif choice < 0.35 and (speakers := [model for model in self.models.values() if model.up]):
             model = self.random.choice(speakers)
-            self.perform(self.machine.handle(model.up.popleft()))
+            self.perform(self.machine.handle(model.up.popleft(), self.now))
         elif choice < 0.65 and (hearers := [model for model in living if model.down]):
             self.hear(self.random.choice(hearers))
         elif living:
@@ -100,12 +144,14 @@ class Simulation:
         self.failures -= 1
         ids = sorted(self.models)
         kind = self.random.random()
-        if kind < 0.1:
+        if kind < 0.1 and not any(model.flipped for model in self.models.values()):
             self.perform(self.machine.handle(e.Resize(self.random.randint(1, self.leaves))))
             return
         for id_ in self.random.sample(ids, min(len(ids), self.random.choice([1, 1, 1, 2, 3]))):
             if (model := self.models.get(id_)) is None:
                 continue  # killed meanwhile, at the machine's word
+            if any(one.flipped for one in self.models.values()) and not self.would_be_found_without(model):
+                continue
             if kind < 0.4:
                 model.stalled = True  # expelled now, and awake again later, when nobody expects it
                 gone: list[e.Event] = [e.Gone(id_, "stalled", is_death=True)]
@@ -119,28 +165,51 @@ class Simulation:
             if model.stalled and self.random.random() < 0.5:
                 model.stalled = False
 
+    def members(self) -> list[Model]:
+        """Those who have a state."""
+        known = [self.models.get(id_) for id_ in self.machine.members]
+        return [model for model in known if model is not None and model.index is not None]
+
+    def would_be_found_without(self, model: Model) -> bool:
+        """A flip is found where two memories differ: not if the flipped one dies, nor if only copies of it remain."""
+        return not model.flipped and any(not one.flipped for one in self.members() if one is not model)
+
     def hear(self, model: Model) -> None:
         message = model.down.popleft()
         if message["type"] == "propose":
             model.promised = message["number"]
             step = -1 if model.index is None else model.index + model.done
             held = () if model.done or model.index is None else tuple(sorted(model.computed))
+            if model.goes_back:
+                assert model.snapshot is not None
+                step, held = model.snapshot, ()
             model.up.append(e.Promised(model.id, message["number"], step, held))
         elif message["type"] == "generation":
             model.generation = Generation.from_plain(message["generation"])
             model.promised = max(model.promised, model.generation.number)
+            model.verified, model.asked, model.dispute = model.generation.verified, False, None
             if model.id in model.generation.joiners:
-                model.index = None
+                model.index, model.goes_back = None, False
+            elif model.generation.goes_back:
+                assert model.snapshot == model.generation.step
+                model.goes_back = True
+        elif message["type"] == "verified":
+            model.verified = message["step"]
+        elif message["type"] == "dispute":
+            model.dispute = message
         elif message["type"] == "checkpoint" and message["reason"] == "final":
             self.perform(self.machine.handle(e.Checkpointed(self.last, "last", "d", "final")))
 
     def act(self, model: Model) -> None:
         """One thing that a worker's loop does next."""
         if not model.is_ready:
-            model.is_ready, model.index = True, model.loaded
+            model.is_ready, model.index, model.snapshot = True, model.loaded, model.loaded
+            model.spoiled = self.checkpoints[model.loaded]
             model.up.append(e.Ready(model.id, f"host:{model.id}", model.loaded))
         elif not model.settled:
             return
+        elif model.goes_back:
+            self.go_back(model)
         elif model.entered != model.promised:
             self.enter(model)
         elif model.index is None:
@@ -148,14 +217,48 @@ class Simulation:
         elif model.done:
             model.index, model.done = model.index + 1, False
             model.computed.clear()
-            if self.random.random() < 0.1:
-                self.checkpoint = max(self.checkpoint, model.index)
+            others = [one for one in self.members() if one is not model]
+            if self.flip_at is not None and model.index >= self.flip_at and others:
+                self.flip_at, model.flipped = None, frozenset({"!"})
+        elif self.is_verification_due(model, model.index):
+            self.verify(model)
+        elif self.every and model.verified == model.index != model.snapshot:
+            self.keep(model)
+        elif self.random.random() < 0.02:
+            self.checkpoints[model.index] = model.spoiled | model.flipped
         elif model.index == self.last:
             if not model.finished:
                 model.finished = True
-                model.up.append(e.Finished(model.id, self.last, f"after {self.last}"))
+                model.up.append(e.Finished(model.id, self.last, model.state))
         else:
             self.work(model)
+
+    def is_verification_due(self, model: Model, index: int) -> bool:
+        return bool(self.every) and (index % self.every == 0 or index == self.last) and model.verified < index
+
+    def verify(self, model: Model) -> None:
+        """Report once per generation, answer a dispute, and go on when all agree."""
+        assert model.index is not None
+        number = model.promised
+        if not model.asked:
+            model.asked = True
+            model.up.append(e.Verify(model.id, number, model.index, Report(model.state, {})))
+        elif model.dispute is not None:
+            assert model.dispute["replay"]
+            model.dispute = None
+            replay = Replay("" if model.snapshot is None else f"after {model.index}", model.diverged)
+            model.up.append(e.Answer(model.id, number, model.index, replay))
+
+    def keep(self, model: Model) -> None:
+        """The verified state, with which a worker passes a verification."""
+        assert not model.spoiled | model.flipped, "a wrong state was verified"
+        model.snapshot, model.diverged, model.asked = model.index, None, False
+
+    def go_back(self, model: Model) -> None:
+        model.index, model.done, model.computing, model.goes_back = model.snapshot, False, None, False
+        model.computed.clear()
+        model.spoiled = model.flipped = frozenset()
+        model.diverged, model.finished, model.asked = None, False, False
 
     def work(self, model: Model) -> None:
         assert model.generation is not None
@@ -164,15 +267,25 @@ class Simulation:
             leaf, model.computing = model.computing, None
             if leaf in model.todo():
                 model.computed.add(leaf)
+                if model.spoiled | model.flipped and model.diverged is None:
+                    model.diverged = model.index
             return
         todo = model.todo()
         if todo:
             model.computing = todo[0]
             self.recomputed += 1
             return
+        unreachable = [id_ for id_ in model.generation.ids if frozenset({id_, model.id}) in self.cut]
+        if unreachable:
+            if model.generation.number not in model.said:
+                model.said.add(model.generation.number)
+                for peer in unreachable:
+                    model.up.append(e.LostPeer(model.id, model.generation.number, peer))
+            return
         key = model.generation.number, model.index
         parts = self.contributed.setdefault(key, {})
         parts[model.id] = set(model.computed)
+        self.wrongs.setdefault(key, set()).update(model.spoiled | model.flipped)
         if set(parts) == set(model.generation.ids):
             self.commit(model, parts, model.index)
 
@@ -181,7 +294,10 @@ class Simulation:
         everything = sorted(leaf for part in parts.values() for leaf in part)
         assert everything == list(range(self.leaves)), (step, parts)
         self.applied[step] = "whole"
+        assert model.generation is not None
         model.done, model.reduced_of = True, step
+        model.spoiled |= frozenset(self.wrongs[model.generation.number, step])
+        self.sums[step] = frozenset(self.wrongs[model.generation.number, step])
 
     def enter(self, model: Model) -> None:
         """Take part in a generation; who lacks something gets it from members that are there."""
@@ -200,13 +316,19 @@ class Simulation:
         if model.id in generation.joiners:
             model.index, model.done, model.computing = generation.step, False, None
             model.computed.clear()
-            model.reduced_of = sources[0].reduced_of if sources[0] is not None else None
+            assert sources[0] is not None
+            model.reduced_of = sources[0].reduced_of
+            model.spoiled, model.flipped = sources[0].spoiled, sources[0].flipped
+            model.snapshot, model.diverged, model.finished = None, None, False
+            if generation.verified == generation.step:
+                self.keep(model)
         elif model.id in generation.behind:
             assert model.index == generation.step - 1
             assert not model.done
             assert sources[0] is not None
             assert sources[0].reduced_of == model.index, "the source does not have the result"
             model.done, model.reduced_of = True, model.index
+            model.spoiled |= self.sums[model.index]
         else:
             assert model.index is not None
             assert model.index + model.done == generation.step, (model, generation)
@@ -214,7 +336,13 @@ class Simulation:
     def perform(self, actions: list[e.Action]) -> None:
         for action in actions:
             if isinstance(action, e.Start):
-                self.models[action.worker] = Model(action.worker, self.checkpoint)
+                trusted = self.machine.trusted_step
+                loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
+                self.models[action.worker] = Model(action.worker, loaded)
+            elif isinstance(action, e.RollBack):
+                self.rollbacks += 1
+                self.checkpoints = {s: wrong for s, wrong in self.checkpoints.items() if s <= action.step}
+                self.applied = {s: whole for s, whole in self.applied.items() if s < action.step}
             elif isinstance(action, e.Kill):
                 self.models.pop(action.worker, None)
             elif isinstance(action, e.Send):

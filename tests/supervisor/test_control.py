@@ -14,29 +14,44 @@ from lockstep.supervisor.control import Control
 from lockstep.wire import Message
 
 
+class Owner:
+    """Takes down what it hears."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, Message]] = []
+        self.ends: list[int] = []
+
+    async def welcome(self, worker: int) -> Message | None:
+        return {"type": "welcome"} if worker < 2 else None
+
+    async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(wire.encode({"type": "end", "name": name}))
+
+    async def store(self, worker: int, reader: asyncio.StreamReader) -> Message:
+        return {"type": "checkpointed"}
+
+    def on_message(self, worker: int, message: Message) -> None:
+        self.messages.append((worker, message))
+
+    def on_end(self, worker: int) -> None:
+        self.ends.append(worker)
+
+    def on_command(self, command: Message) -> Message:
+        return {"type": "ok", "heard": command}
+
+
 def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int, Message]], list[int]]:
     """Run a control server and talk to it; what it let through, and whose connections ended."""
-    messages: list[tuple[int, Message]] = []
-    ends: list[int] = []
+    owner = Owner()
 
     async def main() -> None:
-        server = Control(
-            "secret",
-            welcome,
-            lambda worker, message: messages.append((worker, message)),
-            ends.append,
-            lambda command: {"type": "ok", "heard": command},
-        )
+        server = Control("secret", owner)
         await server.start("127.0.0.1")
         await talk(server)
         server.close()
 
     asyncio.run(main())
-    return messages, ends
-
-
-async def welcome(worker: int) -> Message | None:
-    return {"type": "welcome"} if worker < 2 else None
+    return owner.messages, owner.ends
 
 
 async def connect(server: Control) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -144,3 +159,20 @@ def test_a_silent_stranger_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch) -
         writer.close()
 
     assert scenario(talk) == ([], [])
+
+
+def test_only_a_connected_worker_may_fetch_and_store_checkpoints() -> None:
+    async def talk(server: Control) -> None:
+        for rest in ({"fetch": "step-000000001"}, {"store": "step-000000001"}):
+            assert await is_refused(server, wire.encode(hello(**rest)))
+            assert await is_refused(server, wire.encode(hello(token="wrong", **rest)))
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello()))
+        await wire.read_frame(reader)
+        other_reader, other_writer = await connect(server)
+        other_writer.write(wire.encode(hello(fetch="step-000000001")))
+        assert await wire.read_frame(other_reader) == {"type": "end", "name": "step-000000001"}
+        other_writer.close()
+        writer.close()
+
+    assert scenario(talk)[0] == []

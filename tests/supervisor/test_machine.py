@@ -5,12 +5,22 @@ from __future__ import annotations
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.scores import Scores
 
 
 def machine(workers: int = 2) -> Machine:
-    one = Machine(num_workers=workers, num_leaves=8, num_evaluation_leaves=3, secret="s", last_step=9)
+    one = Machine(num_workers=workers, num_leaves=8, secret="s", last_step=9, scores=Scores(3))
     one.start()
     return one
+
+
+def tick(one: Machine, start: float, end: float) -> list[m.Action]:
+    """Time passes, and the clock is looked at every half second."""
+    actions = []
+    for half_second in range(int(2 * start), int(2 * end) + 1):
+        actions += one.handle(m.Tick(), now=half_second / 2)
+    return actions
 
 
 def ready(one: Machine) -> Machine:
@@ -51,7 +61,7 @@ def test_an_evaluation_is_announced_when_every_leaf_is_there_and_the_best_is_kep
     kinds = [a.message["type"] for a in first if isinstance(a, m.Send) and a.worker == 0]
     assert kinds == ["checkpoint", "evaluated"]  # the state of the best evaluation is kept
     assert sent(second, "checkpoint") == []
-    assert one.best == {"top1": 0.8, "step": 5}
+    assert one.scores.best == {"top1": 0.8, "step": 5}
     row = next(action.row for action in second if isinstance(action, m.Record))
     assert (row["top1"], row["best_top1"], row["examples"]) == (0.6, 0.8, 30)
 
@@ -121,8 +131,12 @@ def test_a_stop_before_the_first_generation_waits_for_it() -> None:
 def test_a_checkpoint_that_fails_is_a_warning_unless_we_are_stopping() -> None:
     one = ready(machine())
     assert one.handle(m.CheckpointFailed(3, "disk full", None)) == [
-        m.Warn("the checkpoint of step 3 could not be written: disk full; training goes on")
+        m.Warn(
+            "the checkpoint of step 3 could not be written: disk full; training goes on, and it is tried again in 10 s"
+        )
     ]
+    assert sent(tick(one, 0, 9.5), "checkpoint") == []
+    assert sent(tick(one, 10, 30), "checkpoint") == [0]  # once
     one.handle(m.StopRequested("SIGINT"))
     one.handle(m.CheckpointFailed(4, "disk full", "stop"))
     assert one.outcome is not None
@@ -190,11 +204,11 @@ def test_progress_forgives_deaths() -> None:
         one.handle(m.Gone(worker, "died", is_death=True))
         one.handle(m.Ready(worker + 1, "host", 0))
     assert one.outcome is None
-    assert one.deaths == 30
+    assert one.losses.deaths == 30
 
 
 def test_without_replacement_the_last_death_is_the_end() -> None:
-    one = Machine(2, 8, 3, "s", last_step=9, replace=False)
+    one = Machine(2, 8, "s", last_step=9, scores=Scores(3), replace=False)
     one.start()
     for worker in (0, 1):
         one.handle(m.Ready(worker, "host", 0))
@@ -219,13 +233,14 @@ def test_silence_and_standing_still_are_different_from_being_slow() -> None:
     actions = one.handle(m.Tick(), now=10.6)
     assert [action.worker for action in actions if isinstance(action, m.Kill)] == [0]
     promise(one, 1, 3)
-    actions = one.handle(m.Tick(), now=21.0)
+    actions = tick(one, 11, 21)
     assert [action.worker for action in actions if isinstance(action, m.Kill)] == [1]
 
     slow = ready(machine(1))
     slow.handle(m.Heartbeat(0, 3, 0, "forward", 2.0), now=0.0)
-    slow.handle(m.Heartbeat(0, 3, 0, "forward", 2.0), now=39.0)
-    assert slow.handle(m.Tick(), now=39.5) == []  # 20 of its leaves have not passed
+    for second in range(40):
+        slow.handle(m.Heartbeat(0, 3, 0, "forward", 2.0), now=float(second))
+        assert tick(slow, second, second) == []  # 20 of its leaves have not passed
     compiling = ready(machine(1))
     for second in range(100):
         compiling.handle(m.Heartbeat(0, 0, 0, "forward", None), now=float(second))
@@ -236,8 +251,8 @@ def test_of_two_that_cannot_reach_each_other_the_newest_goes() -> None:
     one = ready(machine(3))
     one.handle(m.LostPeer(0, 1, peer=2), now=5.0)
     one.handle(m.LostPeer(2, 1, peer=0), now=5.1)
-    assert one.handle(m.Tick(), now=5.5) == []  # a death may yet explain it
-    actions = one.handle(m.Tick(), now=6.2)
+    assert tick(one, 5, 8) == []  # a death may yet explain it
+    actions = tick(one, 8.5, 8.5)
     assert [action.worker for action in actions if isinstance(action, m.Kill)] == [2]
     assert sent(actions, "propose") == [0, 1]
 
@@ -279,7 +294,89 @@ def test_joiners_go_with_the_last_one_who_had_the_state() -> None:
         one.handle(m.Heartbeat(worker, 4, None, "exchange", None), now=0.0)
     one.handle(m.Ready(2, "host:2", 0))  # a new proposal, which the joiner answers without a state
     promise(one, 2, -1)
-    actions = one.handle(m.Tick(), now=30.0)
+    actions = tick(one, 0, 30)
     assert {a.worker for a in actions if isinstance(a, m.Kill)} == {0, 2}
     assert len([a for a in actions if isinstance(a, m.Start)]) == 2
     assert one.outcome is None
+
+
+def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_before_it_goes_on() -> None:
+    one = ready(machine(3))
+    for leaf in range(3):
+        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    one.handle(m.Gone(0, "died", is_death=True))
+    promise(one, 1, 5)
+    actions = promise(one, 2, 5)
+    kinds = [(a.worker, a.message["type"]) for a in actions if isinstance(a, m.Send)]
+    assert kinds == [(1, "checkpoint"), (1, "generation"), (2, "generation")]
+    one.handle(m.Checkpointed(5, "step-5", "d", "best"))
+    one.handle(m.Gone(1, "died", is_death=True))
+    assert sent(promise(one, 2, 5), "checkpoint") == []
+
+
+def test_a_joiner_learns_the_newest_figures() -> None:
+    one = ready(machine(2))
+    for leaf in range(3):
+        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    one.handle(m.Gone(1, "died", is_death=True))
+    promise(one, 0, 5)
+    assert one.generation is not None
+    assert (one.generation.evaluated, one.generation.best) == (5, {"top1": 0.8, "step": 5})
+
+
+def test_what_deaths_cost_is_counted() -> None:
+    one = ready(machine(2))
+    one.handle(m.Gone(1, "died", is_death=True))
+    actions = promise(one, 0, 3, (0, 1, 2, 3))
+    (row,) = [a.row for a in actions if isinstance(a, m.Record)]
+    assert (row["recomputed_leaves"], row["missing_leaves"], row["causes"], row["joined"]) == (4, 4, ["death"], [])
+    one.handle(m.Delay(0, 2, 3, 0.25))
+    one.handle(m.Ready(2, "host:2", 0))
+    promise(one, 0, 5)
+    assert (one.losses.deaths, one.losses.joins, one.losses.recomputed_leaves, one.losses.seconds) == (1, 1, 4, 0.25)
+
+
+HERE, THERE = Probe("aa", {"processor": "X", "threads": 1}), Probe("bb", {"processor": "Y", "threads": 1})
+
+
+def start_with(probes: list[Probe], **options: object) -> tuple[Machine, list[m.Action]]:
+    one = Machine(len(probes), 8, "s", last_step=9, scores=Scores(3), **options)  # type: ignore[arg-type]
+    one.start()
+    actions: list[m.Action] = []
+    for worker, probe in enumerate(probes):
+        actions += one.handle(m.Ready(worker, "host", 0, probe))
+    return one, actions
+
+
+def test_the_probe_of_most_workers_is_that_of_the_run_and_others_are_refused_by_name() -> None:
+    one, actions = start_with([THERE, HERE, HERE])
+    assert m.Adopt(HERE) in actions
+    assert m.Kill(0) in actions
+    assert one.members == [1, 2]
+    (warning,) = [a.text for a in actions if isinstance(a, m.Warn)]
+    assert warning.startswith("worker 0 is refused")
+    assert "processor is Y there and X here" in warning
+    assert not [a for a in actions if isinstance(a, m.Start)]  # another one like it would be refused too
+    assert sent(one.handle(m.Ready(1, "host", 0, HERE)), "propose") == [1, 2]
+
+
+def test_a_replacement_with_another_probe_is_refused() -> None:
+    one, _ = start_with([HERE, HERE])
+    one.handle(m.Gone(1, "died", is_death=True))
+    promise(one, 0, 3)
+    actions = one.handle(m.Ready(2, "host", 0, THERE))
+    assert m.Kill(2) in actions
+    assert sent(actions, "propose") == []
+    assert one.members == [0]
+
+
+def test_a_run_is_not_continued_on_another_machine_unless_mixing_is_allowed() -> None:
+    one, _ = start_with([THERE, THERE], probe=HERE)
+    assert one.outcome is not None
+    assert one.outcome.user
+    assert "processor is Y there and X here" in one.outcome.cause
+    assert "--allow-mixed" in one.outcome.cause
+    mixed, actions = start_with([THERE, THERE], probe=HERE, allow_mixed=True)
+    assert mixed.outcome is None
+    assert mixed.members == [0, 1]
+    assert [a.row["worker"] for a in actions if isinstance(a, m.Record) and a.row["kind"] == "mixed"] == [0, 1]

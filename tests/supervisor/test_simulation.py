@@ -10,11 +10,37 @@ from tests.supervisor.simulation import Simulation
 @pytest.mark.parametrize("block", range(10))
 def test_random_schedules_keep_the_invariants_and_finish(block: int) -> None:
     for seed in range(block * 200, (block + 1) * 200):
-        simulation = Simulation(seed, workers=1 + seed % 5, leaves=8, last=6, failures=seed % 7)
-        try:
-            simulation.run()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+        run(seed)
+
+
+def run(seed: int, **options: int) -> Simulation:
+    simulation = Simulation(seed, **{"workers": 1 + seed % 5, "leaves": 8, "last": 6, "failures": seed % 7, **options})
+    try:
+        simulation.run()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return simulation
+
+
+def test_members_that_cannot_reach_each_other_part_and_the_job_finishes() -> None:
+    for seed in range(500):
+        run(seed, cuts=1 + seed % 3, workers=2 + seed % 4)
+
+
+def test_verifying_changes_nothing_when_nothing_is_wrong() -> None:
+    for seed in range(300):
+        simulation = Simulation(seed, workers=1 + seed % 5, leaves=8, last=6, failures=seed % 7, verify_every=2)
+        simulation.flip_at = None
+        simulation.run()
+        assert simulation.rollbacks == 0
+
+
+def test_a_flipped_bit_never_reaches_the_end() -> None:
+    """The run goes back to what was verified, whatever else happens, and ends on the right state."""
+    rollbacks = sum(
+        run(seed, workers=2 + seed % 4, last=8, verify_every=1 + seed % 4).rollbacks for seed in range(1000)
+    )
+    assert rollbacks > 800
 
 
 def test_without_failures_nothing_is_computed_twice() -> None:

@@ -1,0 +1,1 @@
+"""Reports: they read the files of run directories and nothing else."""

@@ -1,0 +1,142 @@
+"""What the supervisor writes to the run directory: it alone, and never so that training ends because it cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from lockstep import checkpoint
+from lockstep.metrics import MetricsFile, scalars
+from lockstep.progress import Display
+from lockstep.rundirectory import RunDirectory
+from lockstep.supervisor.events import KeepCheckpoint
+from lockstep.supervisor.probes import Probe
+
+FORMAT_VERSION = 1
+
+
+class Archive:
+    """Metrics, TensorBoard events, best.json, environment.json and the list of good checkpoints of one session."""
+
+    def __init__(self, directory: RunDirectory, display: Display, first_step: int, keep: int) -> None:
+        self._directory = directory
+        self._display = display
+        self._keep_count = keep
+        self._first_step = first_step
+        self._last_row = first_step
+        self._unwritable: set[str] = set()
+        self._good: list[dict[str, Any]] = []
+        self._metrics: MetricsFile | None = None
+        self._events: Any = None
+        self.evaluation: dict[str, Any] | None = None
+        """The last one."""
+        self.has_saved = False
+        """Whether this session has written a checkpoint, which a worker that starts now may load."""
+        self.is_mixed = False
+        """Whether workers with different arithmetic have taken part."""
+
+    @contextlib.contextmanager
+    def opened(self, tensorboard: bool) -> Iterator[None]:
+        """For as long as the job runs. Whoever does not open it writes nothing."""
+        checkpoint.remove_leftovers(self._directory.checkpoints)
+        listed = self._directory.read_json("checkpoints.json") or {}
+        self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
+        self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
+        self._metrics = MetricsFile(self._directory.metrics, self._first_step)
+        if tensorboard:
+            from lockstep.tensorboard_events import TensorBoardEvents
+
+            self._events = TensorBoardEvents(self._directory.path, self._first_step)
+        try:
+            yield
+        finally:
+            self._metrics.close()
+            if self._events is not None:
+                self._events.close()
+
+    def record(self, row: dict[str, Any], best: dict[str, Any] | None) -> None:
+        """A row of metrics, shown and written."""
+        if row["kind"] == "train":
+            if row["step"] <= self._last_row:
+                return  # done again after a restart, or sent again by a new first member: the same figures
+            self._last_row = row["step"]
+            self._display.train_row(row)
+        if row["kind"] == "death":
+            self._display.note(f"worker {row['worker']} {row['how']}; the others go on")
+        if row["kind"] == "mixed":
+            self._mark_as_mixed(row)
+        if row["kind"] == "eval":
+            self.evaluation = row
+            self._display.eval_row(row)
+            self._write("best.json", {"version": FORMAT_VERSION, **(best or {})})
+        with self._tolerant("metrics.jsonl"):
+            if self._metrics is not None:
+                self._metrics.write(row)
+            if self._events is not None and (values := scalars(row)):
+                self._events.write(values, row["step"])
+
+    def keep(self, kept: KeepCheckpoint, needed_steps: set[int], in_use: set[str]) -> None:
+        """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
+        self.has_saved = True
+        entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
+        entries = [old for old in self._good if old["step"] != kept.step] + [entry]
+        needed = needed_steps | {old["step"] for old in entries if old["name"] in in_use}
+        self._list(checkpoint.to_keep(entries, self._keep_count, needed), entries)
+        self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
+
+    def roll_back(self, step: int, best: dict[str, Any] | None) -> None:
+        """Forget what was written after a step: it came from wrong bits."""
+        self._last_row = min(self._last_row, step)
+        self._list([old for old in self._good if old["step"] <= step], self._good)
+        for path in self._directory.checkpoints.glob("step-*"):
+            if path.name > checkpoint.directory_name(step):
+                shutil.rmtree(path, ignore_errors=True)
+        if best is not None:
+            self._write("best.json", {"version": FORMAT_VERSION, **best})
+        else:
+            (self._directory.path / "best.json").unlink(missing_ok=True)
+        self.record({"kind": "rollback", "step": step}, None)
+        self._display.note(f"going back to step {step}, the last that was verified")
+
+    def adopt(self, probe: Probe) -> None:
+        """What the bits of this run depend on beyond its recipe."""
+        self._write("environment.json", {"version": FORMAT_VERSION, "probe": probe.digest, **probe.facts})
+
+    def _mark_as_mixed(self, row: dict[str, Any]) -> None:
+        self.is_mixed = True
+        document = self._directory.read_json("environment.json") or {"version": FORMAT_VERSION}
+        document["mixed"] = [*document.get("mixed", []), {key: row[key] for key in ("worker", "what", "step")}]
+        self._write("environment.json", document)
+
+    def _list(self, good: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
+        self._good = good
+        self._write("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": good})
+        for old in before:
+            if old not in good:
+                shutil.rmtree(self._directory.checkpoints / old["name"], ignore_errors=True)
+
+    def _write(self, name: str, value: Any) -> None:
+        if self._metrics is not None:
+            with self._tolerant(name):
+                self._directory.write_json(name, value)
+
+    @contextlib.contextmanager
+    def _tolerant(self, name: str) -> Iterator[None]:
+        """Training goes on when a file cannot be written, with a warning, said once."""
+        try:
+            yield
+        except OSError as error:
+            if name not in self._unwritable:
+                self._unwritable.add(name)
+                self._display.note(f"warning: {name} cannot be written ({error.strerror}); training goes on")
+
+
+def stored_probe(directory: RunDirectory) -> Probe | None:
+    """What the run computed when it began; None for a run that has not begun, or is older than probes."""
+    document = directory.read_json("environment.json")
+    if not isinstance(document, dict) or not isinstance(document.get("probe"), str):
+        return None
+    facts = {key: value for key, value in document.items() if key not in ("version", "probe", "mixed")}
+    return Probe(document["probe"], facts)

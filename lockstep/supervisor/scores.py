@@ -1,0 +1,45 @@
+"""Evaluations as they come in, leaf by leaf, and the best one so far. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep.evaluate import LeafResult, combine
+
+
+class Contradiction(Exception):  # noqa: N818
+    """A leaf was evaluated twice, with different results, which must not happen."""
+
+
+@dataclass
+class Scores:
+    num_leaves: int
+    best: dict[str, Any] | None = None
+    evaluated: int = -1
+    """The last step whose evaluation is complete."""
+    _results: dict[int, dict[int, LeafResult]] = field(default_factory=dict)
+
+    def add(self, step: int, leaf: int, result: LeafResult) -> dict[str, Any] | None:
+        """Take note of a leaf; the figures of the whole when it was the last one."""
+        if step <= self.evaluated:
+            return None
+        results = self._results.setdefault(step, {})
+        if results.setdefault(leaf, result) != result:
+            raise Contradiction(f"leaf {leaf} of the test set was evaluated twice, with different results")
+        if len(results) < self.num_leaves:
+            return None
+        figures = combine(self._results.pop(step))
+        self.evaluated = step
+        if self.best is None or figures["top1"] > self.best["top1"]:
+            self.best = {"top1": figures["top1"], "step": step}
+        return {**figures, "best_top1": self.best["top1"]}
+
+    def known_leaves(self, step: int) -> tuple[int, ...]:
+        """The leaves of an evaluation under way that need not be done again."""
+        return tuple(sorted(self._results.get(step, {})))
+
+    def go_back(self, evaluated: int, best: dict[str, Any] | None) -> None:
+        """Forget what came after a state to which the run returns."""
+        self.evaluated, self.best = evaluated, best
+        self._results.clear()

@@ -1,0 +1,199 @@
+"""A worker's part in finding silent corruption (`--verify-every`).
+
+At a verification every member reports digests of its state, of one leaf of its own and of one leaf of another member,
+and waits for the verdict. The supervisor decides (`supervisor/verification.py`): what all agree on becomes the
+snapshot to which everyone returns when someone turns out to be wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.exchange.flat import Vector
+from lockstep.generation import Generation
+from lockstep.membership import Membership
+from lockstep.replica import Replica
+from lockstep.reporter import Reporter
+from lockstep.step import Leaf, Step
+from lockstep.strategies.synchronous import Synchronous
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state that was verified, in the memory of the host."""
+
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    tally: list[list[float]]
+
+
+@dataclass
+class Verifier:
+    every: int
+    """Steps between two verifications; 0 for none."""
+    last: int
+    replica: Replica
+    strategy: Synchronous
+    membership: Membership
+    reporter: Reporter
+    _snapshot: Snapshot | None = None
+    _sums: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    """A checksum of every leaf computed here since the snapshot, to be compared in a replay."""
+    _digests: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def begin(self, step: Step) -> None:
+        """What everyone starts from needs no verification; what is copied from a running job has had none."""
+        if self.every:
+            self.strategy.observe = self._note
+            self._keep_if_verified(step)
+
+    def is_due(self, done: int) -> bool:
+        planned = self.every > 0 and (done % self.every == 0 or done == self.last)
+        return planned and self.membership.verified < done
+
+    def verify(self, step: Step) -> bool:
+        """Wait until all members agree. False if one was wrong: then `step` is that of the snapshot, or of the state
+        copied from those who had one."""
+        with self.replica.spans("verify"):
+            while self.membership.verified < step.index:
+                generation = self.membership.settle()
+                if self.membership.goes_back:
+                    self._go_back(step)
+                    return False
+                if self.membership.id in generation.joiners and self.membership.position is not step:
+                    self.strategy.begin(step)
+                    self._keep_if_verified(step)
+                    return False
+                if self.membership.verified >= step.index:
+                    break
+                self.strategy.enter(step)
+                self._say("verify", generation, step, self._report(step, generation))
+                self._settle_disputes(step, generation)
+            self._keep(step)
+            return True
+
+    def _keep_if_verified(self, step: Step) -> None:
+        self._snapshot = None
+        if step.index == self.membership.verified:
+            self._keep(step)
+
+    def _keep(self, step: Step) -> None:
+        self._snapshot = Snapshot(step.index, *self.replica.copy_state(), list(self.replica.tally))
+        self._sums.clear()
+        self._digests.clear()
+
+    def _go_back(self, step: Step) -> None:
+        snapshot = self._snapshot
+        assert snapshot is not None, "the supervisor sent back a member that has no snapshot"
+        assert snapshot.step == self.membership.current.verified
+        self.replica.load(snapshot.model, snapshot.optimizer)
+        self.replica.tally = list(snapshot.tally)
+        self._sums.clear()
+        self._digests.clear()
+        step.restart(snapshot.step)
+        self.membership.goes_back = False
+
+    def _note(self, leaf: Leaf, contribution: Vector) -> None:
+        self._sums[leaf.step, leaf.index] = checksum(contribution)
+
+    def _say(self, kind: str, generation: Generation, step: Step, found: dict[str, Any]) -> None:
+        self.membership.send({"type": kind, "number": generation.number, "step": step.index, **found})
+
+    def _report(self, step: Step, generation: Generation) -> dict[str, Any]:
+        """My state, a leaf of mine, which is held for the step to come, and one of the next member's."""
+        self.reporter.at(step.index, 0)  # computing, and not waiting for anyone
+        leaves = {}
+        me, size = generation.rank(self.membership.id), len(generation)
+        if step.index < self.last and size > 1:
+            mine, theirs = (self._checked_leaf(generation, rank % size, step.index) for rank in (me, me + 1))
+            if mine is not None:
+                leaves[mine] = self._digest_of_mine(step, mine)
+            if theirs is not None:
+                leaves[theirs] = self._digest_again(step.index, theirs)
+        state = self.replica.state_digest(step.index)
+        self.reporter.at(step.index, None)
+        return {"state": state, "leaves": leaves}
+
+    def _checked_leaf(self, generation: Generation, rank: int, step: int) -> int | None:
+        leaves = generation.leaves(rank, step)
+        return leaves[step // self.every % len(leaves)] if leaves else None
+
+    def _digest_of_mine(self, step: Step, index: int) -> str:
+        key = step.index, index
+        if key not in self._digests:
+            if index in step.computed:
+                return self._digest_again(*key)
+            leaf = step.leaf(index)
+            contribution = self.strategy.contribution(leaf)
+            self._digests[key] = digest(contribution)
+            step.hold(leaf, contribution)
+        return self._digests[key]
+
+    def _digest_again(self, step: int, index: int) -> str:
+        contribution = self.strategy.recompute(step, index)
+        found = digest(contribution)
+        self.replica.pool.give(contribution)
+        return found
+
+    def _settle_disputes(self, step: Step, generation: Generation) -> None:
+        """Answer what the supervisor asks, until there is a verdict or a new generation."""
+        membership = self.membership
+        while True:
+            membership.wait(
+                lambda: (
+                    membership.verified >= step.index
+                    or membership.has_left(generation)
+                    or membership.dispute is not None
+                )
+            )
+            with membership.changed:
+                dispute, membership.dispute = membership.dispute, None
+            if dispute is None or membership.has_left(generation):
+                return
+            if dispute["replay"]:
+                self._say("answer", generation, step, self._replay(step))
+            else:
+                leaves = {leaf: self._digest_again(step.index, leaf) for leaf in dispute["leaves"]}
+                state = self.replica.state_digest(step.index)
+                self._say("answer", generation, step, {"state": state, "leaves": leaves})
+
+    def _replay(self, step: Step) -> dict[str, Any]:
+        """Do the steps since the snapshot again, alone, and find the first in which a leaf of mine had other bits."""
+        snapshot = self._snapshot
+        if snapshot is None:  # copied its state after the last verification: what it says counts for nothing
+            return {"state": "", "diverged": None}
+        now = self.replica.copy_state()
+        self.replica.load(snapshot.model, snapshot.optimizer)
+        diverged = None
+        for index in range(snapshot.step, step.index):
+            alone = step.alone(index)
+            for leaf in alone.missing():
+                self.reporter.at(index, leaf.index)
+                contribution = self.strategy.recompute(index, leaf.index)
+                known = self._sums.get((index, leaf.index))
+                if diverged is None and known is not None and not torch.equal(known, checksum(contribution)):
+                    diverged = index
+                alone.hold(leaf, contribution)
+            self.strategy.reduce_alone(alone)
+            self.strategy.apply(alone)
+            alone.release()
+            self.replica.pool.give(alone.reduced)
+        state = self.replica.state_digest(step.index)
+        self.replica.load(*now)
+        self.reporter.at(step.index, None)
+        return {"state": state, "diverged": diverged}
+
+
+def digest(contribution: Vector) -> str:
+    return hashlib.sha256(contribution.flat.cpu().numpy().data).hexdigest()
+
+
+def checksum(contribution: Vector) -> Tensor:
+    """A sum over the bits, which any flipped bit changes; far cheaper than a digest, and not waited for on a GPU."""
+    return contribution.flat.view(torch.int32).sum(dtype=torch.int64)

@@ -1,0 +1,45 @@
+"""`lockstep runs`: from the files alone, and in spite of damaged ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from lockstep import injection
+from tests.conftest import RECIPE, Command, start
+from tests.test_resume import wait_for_step
+
+
+def test_runs_show_states_deaths_and_digests(lockstep: Command, workspace: Path) -> None:
+    with injection.rules("kill worker=1 step=5 phase=exchange"):
+        disturbed = lockstep("train", *RECIPE, "--workers", "2", "--run", "disturbed")
+    assert "1 worker died on the way, 0 joined; 2 leaves recomputed" in disturbed.stdout
+    process = start("train", *RECIPE, "--steps", "100000", "--workers", "1", "--run", "cut")
+    wait_for_step(process, "cut", 9)
+    running = json.loads(lockstep("runs", "--json").stdout.splitlines()[-1])
+    assert (running["name"], running["state"]) == ("cut", "running")
+    process.kill()
+    process.communicate()
+    Path("runs/broken").mkdir()
+    Path("runs/broken/config.json").write_text("{")
+    listed = lockstep("runs", "--json")
+    assert listed.returncode == 0
+    assert "runs/broken/config.json cannot be read" in listed.stderr
+    first, second = map(json.loads, listed.stdout.splitlines())
+    assert first["digest"] == disturbed.stdout.split()[-1]
+    assert {key: first[key] for key in ("name", "state", "step", "deaths", "recomputed_leaves")} == {
+        "name": "disturbed",
+        "state": "finished",
+        "step": 24,
+        "deaths": 1,
+        "recomputed_leaves": 2,
+    }
+    assert 0 < first["seconds_lost"] < 5
+    assert (second["name"], second["state"]) == ("cut", "interrupted")
+    shown = lockstep("runs").stdout
+    assert "disturbed  finished" in shown
+    assert first["digest"][:12] in shown
+
+
+def test_no_runs_yet(lockstep: Command) -> None:
+    assert "there is no run in runs/ yet" in lockstep("runs").stdout

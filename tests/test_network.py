@@ -1,0 +1,102 @@
+"""The network is cut or slow: members part, or wait, and the digest is that of an undisturbed run.
+
+Real links between network namespaces: that needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RECIPE, REPOSITORY, digest_in, run
+from tests.engines.netns import Network
+from tests.test_resume import rows_of, wait_for_step
+
+LONGER = [*RECIPE, "--steps", "150", "--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"]
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+    pytest.mark.skipif(not all(map(shutil.which, ("ip", "bridge", "tc"))), reason="needs Debian's iproute2"),
+]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network(f"lockstep-{os.getpid()}-")
+    network.delete()
+    try:
+        network.create()
+        yield network
+    finally:
+        network.delete()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return digest_in(run("train", *LONGER, "--workers", "2", "--run", "run", cwd=tmp_path_factory.mktemp("whole")))
+
+
+def start(network: Network, workers: int, *options: str) -> subprocess.Popen[str]:
+    """The command on the supervisor's host, with a worker on each of the others."""
+    inside = ["ip", "netns", "exec", f"{network.prefix}s", sys.executable, "-m", "tests.engines.netns", network.prefix]
+    arguments = ["train", *LONGER, "--workers", str(workers), "--engine", "netns", "--patience", "2", "--run", "run"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*inside, *arguments, *options], env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        out, err = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    return digest_in(subprocess.CompletedProcess([], process.returncode, out, err)), err
+
+
+def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Network, undisturbed: str) -> None:
+    """Both report, the newer one goes, and its replacement joins; nobody goes on alone."""
+    process = start(network, 3)
+    wait_for_step(process, "run", 20)
+    network.part("w0", "w1")
+    digest, shown = finish(process)
+    assert digest == undisturbed
+    assert [(row["worker"], row["how"]) for row in rows_of("run", "death")] == [
+        (1, "could not be reached by its peers")
+    ], shown
+
+
+def test_a_worker_that_cannot_reach_the_supervisor(workspace: Path, network: Network, undisturbed: str) -> None:
+    """Its peers still hear it, and leave it all the same."""
+    process = start(network, 3)
+    wait_for_step(process, "run", 20)
+    network.part("w1", "s")
+    digest, shown = finish(process)
+    assert digest == undisturbed
+    (row,) = rows_of("run", "death")
+    assert row["worker"] == 1, shown
+    assert "sent no heartbeat" in row["how"]
+
+
+def test_a_worker_whose_link_is_down(workspace: Path, network: Network, undisturbed: str) -> None:
+    process = start(network, 2, "--no-replace")
+    wait_for_step(process, "run", 20)
+    network.cut("w1")
+    digest, _ = finish(process)
+    assert digest == undisturbed
+    assert [row["worker"] for row in rows_of("run", "death")] == [1]
+
+
+def test_a_slow_link_is_waited_for(workspace: Path, network: Network) -> None:
+    """A step that takes longer than the patience for standing still, because the network does, expels nobody."""
+    network.throttle("w1", "500kbit")
+    process = start(network, 2, "--steps", "2")
+    digest, _ = finish(process)
+    assert not rows_of("run", "death")
+    assert max(row["spans"]["exchange"] for row in rows_of("run", "train")) > 2
+    assert digest == digest_in(run("train", *LONGER, "--steps", "2", "--workers", "1", "--run", "whole"))
