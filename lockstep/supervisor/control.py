@@ -52,6 +52,12 @@ class Control:
     def is_connected(self, worker: int) -> bool:
         return worker in self._writers
 
+    def drop(self, worker: int) -> None:
+        """Tell a process that it is out, and hear it no more: it ends by itself if nobody can end it."""
+        self.send(worker, {"type": "shutdown"})
+        if (writer := self._writers.get(worker)) is not None:
+            writer.close()
+
     def send_all(self, message: Message) -> None:
         for worker in self._writers:
             self.send(worker, message)

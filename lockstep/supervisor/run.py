@@ -323,6 +323,7 @@ class Supervisor:
                 case e.Start():
                     self._spawn(self._start(action.worker))
                 case e.Kill():
+                    self._control.drop(action.worker)
                     self._engine.kill(action.worker)
                 case e.Send():
                     self._control.send(action.worker, action.message)

@@ -1,0 +1,104 @@
+"""Whoever does not belong to a job does not disturb it: port scanners, other jobs, and members that were expelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep import injection, wire
+from tests.conftest import RECIPE, REPOSITORY, digest_in, run, start
+from tests.test_resume import rows_of, wait_for_step
+
+psutil = pytest.importorskip("psutil")
+
+LONGER = [*RECIPE, "--steps", "300", "--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"]
+
+
+def listening(supervisor: int) -> set[tuple[str, int]]:
+    """Every address on which a process of the job listens."""
+    processes = [psutil.Process(supervisor), *psutil.Process(supervisor).children()]
+    connections = [one for process in processes for one in process.net_connections(kind="tcp")]
+    return {(one.laddr.ip, one.laddr.port) for one in connections if one.status == "LISTEN"}
+
+
+def say(address: tuple[str, int], data: bytes) -> bytes:
+    """Say something to whoever listens there, and take the answer if there is one at once."""
+    with socket.create_connection(address, timeout=5) as connection:
+        connection.sendall(data)
+        connection.settimeout(0.02)
+        try:
+            return connection.recv(1 << 16)
+        except (TimeoutError, ConnectionError):
+            return b""
+
+
+def test_garbage_on_every_port_and_a_second_job_disturb_nobody(workspace: Path) -> None:
+    """Two jobs at once, each with its own token; one shows the other's, and a scanner tries every port of the first."""
+    first = start("train", *LONGER, "--workers", "2", "--run", "first")
+    second = start("train", *LONGER, "--workers", "2", "--run", "second")
+    wait_for_step(first, "first", 5)
+    wait_for_step(second, "second", 5)
+    ports = listening(first.pid)
+    assert len(ports) >= 3  # the supervisor's, and the stores of the workers
+    assert {host for host, _ in ports} == {"127.0.0.1"}
+    numbers = random.Random(0)
+    garbage = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\0" * 1000]
+    garbage += [numbers.randbytes(numbers.randrange(1, 400)) for _ in range(16)]
+    for port in ports:
+        for data in garbage:
+            say(port, data)
+    mine, other = (json.loads(Path(f"runs/{name}/supervisor.json").read_text()) for name in ("first", "second"))
+    host, _, port_number = mine["address"].rpartition(":")
+    stale = {"type": "hello", "version": wire.PROTOCOL_VERSION, "token": mine["token"], "id": 99, "pid": 1}
+    foreign = {**stale, "token": other["token"], "id": 1}
+    for greeting in (stale, foreign, {**foreign, "command": {"type": "stop"}}):
+        assert say((host, int(port_number)), wire.encode(greeting)) == b""
+    results = [subprocess.CompletedProcess([], p.returncode, *texts) for p, texts in finish(first, second)]
+    whole = digest_in(run("train", *LONGER, "--workers", "1", "--run", "whole"))
+    assert [digest_in(result) for result in results] == [whole, whole]
+    assert not rows_of("first", "death")
+    assert not rows_of("second", "death")
+
+
+def finish(*processes: subprocess.Popen[str]) -> list[tuple[subprocess.Popen[str], tuple[str, str]]]:
+    return [(process, process.communicate(timeout=60)) for process in processes]
+
+
+def test_an_expelled_worker_that_wakes_up_does_no_harm_and_ends(workspace: Path) -> None:
+    """Nobody could kill it: it learns from its connection that it is out."""
+    longer = [*RECIPE, "--workers", "3", "--engine", "weak", "--patience", "2", "--run", "run"]
+    with injection.rules("stop worker=1 step=5 phase=exchange"):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engines.weak", "train", *longer, "--steps", "150"],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for_step(process, "run", 5)
+        stopped = wait_for_stopped(process.pid)
+        wait_for_step(process, "run", 10)
+    assert [row["worker"] for row in rows_of("run", "death")] == [1]
+    stopped.resume()
+    stopped.wait(timeout=10)
+    out, err = process.communicate(timeout=60)
+    whole = run("train", *RECIPE, "--steps", "150", "--workers", "1", "--run", "whole")
+    assert out.splitlines()[-1] == f"digest {digest_in(whole)}", err
+
+
+def wait_for_stopped(supervisor: int) -> psutil.Process:
+    deadline = time.monotonic() + 30
+    while True:
+        for child in psutil.Process(supervisor).children():
+            if child.status() == psutil.STATUS_STOPPED:
+                return child
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
