@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import metrics
+from lockstep import checkpoint, metrics
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -111,3 +111,32 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[flo
     digest = digest_in(run("train", *RECIPE, "--workers", "1", "--run", "run", cwd=directory))
     rows = metrics.read(directory / "runs/run/metrics.jsonl")
     return digest, [row["loss"] for row in rows if row["kind"] == "train"]
+
+
+# The same until it is stopped: no schedule that depends on the length, nothing but steps.
+ENDLESS = [
+    *[*RECIPE, "--steps", "1000000", "--set", "schedule.name=constant", "--set", "schedule.warmup=0"],
+    *["--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"],
+]
+
+
+def stop_and_compare(process: subprocess.Popen[str], name: str, *options: str, rows: bool = True) -> str:
+    """Stop an endless run: its checkpoint has the digest of a run that has just so many steps, and its rows the same
+    losses, unless not all of them could be written. Returns what it had shown."""
+    stopped = run("stop", name)
+    assert stopped.returncode == 0, stopped.stderr
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 143, shown
+    newest, _ = checkpoint.newest_good(Path("runs") / name / "checkpoints")
+    assert newest is not None
+    length = ["--steps", str(newest.step), "--workers", "2"]
+    whole = run("train", *ENDLESS, *options, *length, "--run", f"{name}-whole", timeout=1000)
+    assert digest_in(whole) == newest.digest, shown
+    if rows:
+        assert losses_before(name, newest.step) == losses_before(f"{name}-whole", newest.step)
+    return shown
+
+
+def losses_before(name: str, step: int) -> dict[int, float]:
+    rows = metrics.read(Path("runs") / name / "metrics.jsonl")
+    return {row["step"]: row["loss"] for row in rows if row["kind"] == "train" and row["step"] < step}

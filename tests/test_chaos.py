@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RECIPE, digest_in, run, start
+from tests.conftest import ENDLESS, run, start, stop_and_compare
 from tests.test_resume import rows_of, wait_for_step
 
 psutil = pytest.importorskip("psutil")
@@ -34,31 +34,33 @@ def disturb(numbers: random.Random, supervisor: int) -> str:
     return f"{kind} {victims}"
 
 
-def chaos(workspace: Path, seed: int, events: int, steps: int) -> None:
+def newest_step(name: str) -> int:
+    return max((row["step"] for row in rows_of(name, "train")), default=0)
+
+
+def chaos(seed: int, events: int) -> None:
     numbers = random.Random(seed)
-    arguments = [*RECIPE, "--steps", str(steps), "--set", "evaluation.every_steps=300", "--set", "log_every=10"]
-    process = start("train", *arguments, "--workers", "3", "--patience", "3", "--run", "run", cwd=workspace)
+    options = ["--set", "log_every=7", "--set", "checkpoints.every_steps=25"]
+    process = start("train", *ENDLESS, *options, "--workers", "3", "--patience", "3", "--run", "run")
     told = [f"seed {seed}"]
     try:
         wait_for_step(process, "run", 10)
         shared_memory = sorted(path.name for path in Path("/dev/shm").iterdir())
-        for _ in range(events):
+        for number in range(events):
             time.sleep(numbers.uniform(0.2, 2.5))  # the moment is the point, not a wait for something
-            if process.poll() is not None:
-                break
+            if number % 2 == 0:  # more in a row without a step would be a crash loop, which ends a job
+                wait_for_step(process, "run", newest_step("run") + 10)
             told.append(disturb(numbers, process.pid))
-        children = psutil.Process(process.pid).children() if process.poll() is None else []
-        out, err = process.communicate(timeout=300)
+        wait_for_step(process, "run", newest_step("run") + 10)
+        descriptors = psutil.Process(process.pid).num_fds()
+        children = psutil.Process(process.pid).children()
+        stop_and_compare(process, "run", *options)
     except BaseException:
         process.kill()
         print("\n".join(told))
         raise
-    print("\n".join([*told, out, err]))
-    assert process.returncode == 0
-    whole = digest_in(run("train", *arguments, "--workers", "2", "--run", "whole", timeout=300))
-    assert out.splitlines()[-1] == f"digest {whole}"
     assert len(rows_of("run", "death")) >= events // 3
-    assert [row["loss"] for row in rows_of("run", "train")] == [row["loss"] for row in rows_of("whole", "train")]
+    assert descriptors < 60  # a connection, a pidfd and little more for each worker, however many there were
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
     assert sorted(path.name for path in Path("/dev/shm").iterdir()) == shared_memory
@@ -66,10 +68,10 @@ def chaos(workspace: Path, seed: int, events: int, steps: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_fifteen_misfortunes_change_no_bit(workspace: Path) -> None:
-    chaos(workspace, seed=random.SystemRandom().randrange(10**6), events=15, steps=2000)
+    chaos(seed=random.SystemRandom().randrange(10**6), events=15)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_a_hundred_misfortunes_change_no_bit(workspace: Path) -> None:
-    chaos(workspace, seed=random.SystemRandom().randrange(10**6), events=100, steps=14_000)
+    chaos(seed=random.SystemRandom().randrange(10**6), events=100)

@@ -38,7 +38,7 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
     return digest_in(run("train", *LONGER, "--workers", "2", "--run", "run", cwd=tmp_path_factory.mktemp("whole")))
 
 
@@ -59,36 +59,36 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return digest_in(subprocess.CompletedProcess([], process.returncode, out, err)), err
 
 
-def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Network, undisturbed: str) -> None:
+def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Network, whole: str) -> None:
     """Both report, the newer one goes, and its replacement joins; nobody goes on alone."""
     process = start(network, 3)
     wait_for_step(process, "run", 20)
     network.part("w0", "w1")
     digest, shown = finish(process)
-    assert digest == undisturbed
+    assert digest == whole
     assert [(row["worker"], row["how"]) for row in rows_of("run", "death")] == [
         (1, "could not be reached by its peers")
     ], shown
 
 
-def test_a_worker_that_cannot_reach_the_supervisor(workspace: Path, network: Network, undisturbed: str) -> None:
+def test_a_worker_that_cannot_reach_the_supervisor(workspace: Path, network: Network, whole: str) -> None:
     """Its peers still hear it, and leave it all the same."""
     process = start(network, 3)
     wait_for_step(process, "run", 20)
     network.part("w1", "s")
     digest, shown = finish(process)
-    assert digest == undisturbed
+    assert digest == whole
     (row,) = rows_of("run", "death")
     assert row["worker"] == 1, shown
     assert "sent no heartbeat" in row["how"]
 
 
-def test_a_worker_whose_link_is_down(workspace: Path, network: Network, undisturbed: str) -> None:
+def test_a_worker_whose_link_is_down(workspace: Path, network: Network, whole: str) -> None:
     process = start(network, 2, "--no-replace")
     wait_for_step(process, "run", 20)
     network.cut("w1")
     digest, _ = finish(process)
-    assert digest == undisturbed
+    assert digest == whole
     assert [row["worker"] for row in rows_of("run", "death")] == [1]
 
 
