@@ -44,6 +44,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev
+	$(PIP) -e '.[peers]'
 	$(BIN)/python -m bench
 
 soak: $(VENV)/.dev

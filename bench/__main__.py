@@ -17,10 +17,12 @@ from pathlib import Path
 from bench import results
 from bench.accounting import accounting
 from bench.memory import memory
+from bench.recovery import recovery
 from bench.results import ROOT, Result
 from bench.rounds import Say
 from bench.startup import startup
 from bench.throughput import one_worker, two_workers
+from bench.verification import verification
 
 Benchmark = Callable[[bool, Path, Say], Result]
 
@@ -30,6 +32,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "accounting": accounting,
     "startup": startup,
     "memory": memory,
+    "recovery": recovery,
+    "verification": verification,
 }
 
 OUT = ROOT / "bench" / "out"

@@ -27,6 +27,8 @@ GLOBAL_BATCH = 128
 RECIPES = ROOT / "bench" / "recipes.py"
 TIME_LIMIT_SECONDS = 300.0
 SAMPLE_SECONDS = 0.1
+PEER_VARIABLES = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+"""What the local engine sets for a worker; for Lockstep itself it is none of our business."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -72,12 +74,12 @@ def lockstep(
     steps: int,
     log_every: int = 1,
     module: Sequence[str] = ("lockstep", "train"),
+    options: Sequence[str] = (),
     watched: bool = False,
 ) -> LockstepRun:
     """Train by the real command in a new run directory."""
-    command = [sys.executable, "-m", *module, f"{RECIPES}:{recipe}", "--data", "synthetic"]
-    command += ["--workers", str(workers), "--leaves", str(leaves), "--steps", str(steps)]
-    command += ["--set", f"log_every={log_every}", "--run", str(directory / "run")]
+    sizes = {"workers": workers, "leaves": leaves, "steps": steps, "log_every": log_every}
+    command = [*lockstep_command(directory, recipe, **sizes, module=module), *options]
     directory.mkdir(parents=True)
     watch, started = Watch(), time.time()
     with started_process(command, directory / "log") as process:
@@ -86,6 +88,21 @@ def lockstep(
             time.sleep(SAMPLE_SECONDS)
         finish(process, directory / "log", started)
     return LockstepRun(started, metrics.read(directory / "run" / "metrics.jsonl"), watch, directory / "run")
+
+
+def lockstep_command(
+    directory: Path,
+    recipe: str,
+    *,
+    workers: int,
+    leaves: int,
+    steps: int,
+    log_every: int = 1,
+    module: Sequence[str] = ("lockstep", "train"),
+) -> list[str]:
+    command = [sys.executable, "-m", *module, f"{RECIPES}:{recipe}", "--data", "synthetic"]
+    command += ["--workers", str(workers), "--leaves", str(leaves), "--steps", str(steps)]
+    return [*command, "--set", f"log_every={log_every}", "--run", str(directory / "run")]
 
 
 def bare(directory: Path, recipe: str, *, world: int, leaves: int, steps: int) -> list[PeerRun]:
@@ -106,9 +123,7 @@ def _peers(module: str, directory: Path, recipe: str, world: int, leaves: int, s
         for rank in range(world):
             command = [sys.executable, "-m", module, f"{RECIPES}:{recipe}", "--leaves", str(leaves)]
             command += ["--steps", str(steps), "--rank", str(rank), "--world", str(world), "--out", str(outs[rank])]
-            # What the local engine sets for a worker; for Lockstep itself it is none of our business.
-            variables = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-            processes.append(stack.enter_context(started_process(command, logs[rank], variables)))
+            processes.append(stack.enter_context(started_process(command, logs[rank], PEER_VARIABLES)))
         for process, log in zip(processes, logs, strict=True):
             finish(process, log, started)
     return [PeerRun(**_read_json(out)) for out in outs]

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from bench.ratio import CONFIDENCE, NOISE, Target, estimate, verdict
+from bench.ratio import CONFIDENCE, NOISE, Estimate, Target, estimate, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +27,7 @@ UNITS = {
     "images/s": "{:.1f}",
     "MiB": "{:.0f} MiB",
     "milliseconds": "{:.2f} ms",
+    "count": "{:.0f}",
 }
 """How a number of each unit is written."""
 
@@ -39,6 +40,8 @@ class Figure:
     unit: str
     samples: list[float]
     target: Target | None = None
+    exact: bool = False
+    """Whether the one sample is the figure itself, as a count is, and not an estimate of it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Result:
     question: str
     figures: list[Figure]
     """Compared with targets, with intervals."""
+    table: list[list[str]] = field(default_factory=list)
+    """Contestants side by side; the first row names them."""
     measured: list[Figure] = field(default_factory=list)
     """What the figures were computed from."""
     notes: list[str] = field(default_factory=list)
@@ -86,7 +91,7 @@ def to_plain(result: Result, machine: dict[str, Any], command: str, seconds: flo
     """The contents of `bench/out/<name>.json`."""
     judged = []
     for figure in result.figures:
-        found = estimate(figure.samples)
+        found = Estimate(*figure.samples * 3) if figure.exact else estimate(figure.samples)
         judged.append(
             {
                 **asdict(figure),
@@ -103,6 +108,7 @@ def to_plain(result: Result, machine: dict[str, Any], command: str, seconds: flo
         "seconds": round(seconds, 1),
         "machine": machine,
         "figures": judged,
+        "table": result.table,
         "measured": [asdict(series) for series in result.measured],
         "notes": result.notes,
     }
@@ -130,6 +136,9 @@ def section(plain: dict[str, Any]) -> str:
     lines = [f"## {plain['name']}", "", plain["question"], ""]
     lines += ["| figure | median | 95 % interval | target | verdict |", "|---|---|---|---|---|"]
     lines += [_figure_line(figure) for figure in plain["figures"]]
+    if table := plain.get("table"):  # not in files of earlier versions
+        lines += ["", *(f"| {' | '.join(row)} |" for row in table)]
+        lines.insert(1 - len(table), "|---" * len(table[0]) + "|")
     if plain["measured"]:
         lines += ["", "| measured | median | least to most | samples |", "|---|---|---|---|"]
         lines += [_measured_line(series) for series in plain["measured"]]
@@ -149,6 +158,7 @@ def _figure_line(figure: dict[str, Any]) -> str:
     form, target = UNITS[figure["unit"]], figure["target"]
     interval = figure["interval"]
     bounds = "too few rounds" if interval is None else f"{form.format(interval[0])} to {form.format(interval[1])}"
+    bounds = "exact" if figure.get("exact") else bounds
     wanted = "none" if target is None else f"{'≥' if target['at_least'] else '≤'} {form.format(target['bound'])}"
     return f"| {figure['what']} | {form.format(figure['median'])} | {bounds} | {wanted} | {figure['verdict'] or ''} |"
 

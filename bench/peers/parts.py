@@ -1,4 +1,4 @@
-"""What both peers are made of: the model, optimizer and batches of a recipe. Their loops are in `bare` and `ddp`.
+"""What the peers are made of: the model, optimizer and batches of a recipe. Their loops are in the files beside this.
 
 The data comes through the same source and the same kind of prefetching as in Lockstep, so that a difference is one of
 the loops.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench.procfs import peak_memory_mib
@@ -37,6 +39,7 @@ class Peer:
     world: int
     num_steps: int
     out: Path
+    """The file for its measurements; a directory for those who are killed, which they share."""
     dataset: Dataset
     step_seconds: list[float] = field(default_factory=list)
 
@@ -71,6 +74,11 @@ class Peer:
                 ahead.extend(pool.submit(self._read, *key) for key in islice(keys, 1))
                 yield prepared(batch)
 
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """My micro-batch of a step, of which I have one; for loops whose steps repeat or leap."""
+        (leaf,) = self._leaves()
+        return prepared(self._read(step, leaf))
+
     def timed_steps(self) -> Iterator[int]:
         """The steps; what the loop does in each is timed."""
         for step in range(self.num_steps):
@@ -81,6 +89,12 @@ class Peer:
     def finish(self) -> None:
         """Hand the measurements back to the benchmark."""
         self.out.write_text(json.dumps({"step_seconds": self.step_seconds, "peak_mib": peak_memory_mib("self")}))
+
+    def save_weights(self, model: nn.Module) -> None:
+        """Hand the final weights back, at once or not at all."""
+        temporary, path = (self.out / f"{name}{self.rank}.safetensors" for name in ("part", "final"))
+        save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, temporary)
+        temporary.replace(path)
 
     def _leaves(self) -> range:
         return range(self.rank * self.micro_batches, (self.rank + 1) * self.micro_batches)
@@ -103,8 +117,9 @@ def from_command_line() -> Peer:
     parser.add_argument("recipe")
     parser.add_argument("--leaves", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
+    # torchrun says the last two in the environment
+    parser.add_argument("--rank", type=int, default=os.environ.get("RANK"))
+    parser.add_argument("--world", type=int, default=os.environ.get("WORLD_SIZE"))
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     recipe = replace(api.find_recipe(given.recipe), leaves=given.leaves)
