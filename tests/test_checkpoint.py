@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from lockstep import checkpoint
 from lockstep.checkpoint import Damaged, Snapshot
 from lockstep.config import Checkpoints
 from lockstep.errors import UserError
+from lockstep.line import Line
+from lockstep.membership import Membership
+from lockstep.writer import Writer
 
 
 def snapshot(step: int) -> Snapshot:
@@ -206,3 +210,28 @@ def test_checkpoints_are_due_by_steps_and_at_the_ends_of_epochs() -> None:
     assert due(Checkpoints(every_epochs=1)) == [8, 15]
     assert due(Checkpoints(every_epochs=0.5)) == [4, 8, 12, 15, 19]
     assert due(Checkpoints()) == []
+
+
+def test_writing_does_not_hold_up_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk is waited for at the end only, and what came of it is reported in order."""
+    membership = Membership(0, None)
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(membership, "send", said.append)
+    whole = checkpoint.write
+
+    def slowly(root: Path, one: Snapshot) -> checkpoint.Info:
+        time.sleep(0.3)
+        return whole(root, one)
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    writer = Writer(tmp_path, Line("", "", 0), membership)
+    start = time.monotonic()
+    writer.save(snapshot(1), None)
+    writer.save(snapshot(2), "time")
+    assert time.monotonic() - start < 0.2
+    writer.finish()
+    assert time.monotonic() - start > 0.6
+    assert [(message["type"], message["step"], message["reason"]) for message in said] == [
+        ("checkpointed", 1, None),
+        ("checkpointed", 2, "time"),
+    ]

@@ -75,6 +75,32 @@ def test_a_stopped_worker_is_expelled_and_the_run_goes_on(
     assert "worker 1 sent no heartbeat for" in shown
 
 
+SLEEPY = """
+import os, time
+from lockstep.models.small import small
+
+def net(num_classes, image_shape):
+    model, calls = small(num_classes, image_shape), []
+
+    def pause(module, inputs):
+        calls.append(1)
+        if len(calls) == 9 and os.environ["LOCKSTEP_ID"] == "1":
+            time.sleep(4)
+
+    model.register_forward_pre_hook(pause)
+    return model
+"""
+
+
+def test_a_slow_worker_is_waited_for(workspace: Path) -> None:
+    """A leaf that takes four seconds, a hundred times the usual, is within the default patience."""
+    (workspace / "sleepy.py").write_text(SLEEPY)
+    result = run("train", *RECIPE, "--set", "model.name=sleepy.py:net", "--workers", "2", "--run", "run")
+    assert digest_in(result)
+    assert not rows_of("run", "death")
+    assert max(row["spans"]["exchange"] for row in rows_of("run", "train")) > 3
+
+
 def test_a_replacement_joins_and_works(workspace: Path) -> None:
     with injection.rules("kill worker=1 step=5 phase=exchange"):
         process = start("train", *ENDLESS, "--workers", "2", "--run", "run")
