@@ -257,6 +257,15 @@ def test_of_two_that_cannot_reach_each_other_the_newest_goes() -> None:
     assert sent(actions, "propose") == [0, 1]
 
 
+def test_a_death_explains_lost_connections() -> None:
+    one = ready(machine(3))
+    one.handle(m.LostPeer(0, 1, peer=2), now=5.0)
+    one.handle(m.Gone(1, "died", is_death=True), now=5.2)
+    promise(one, 0, 3)
+    promise(one, 2, 3)
+    assert tick(one, 5.5, 30) == []
+
+
 def test_resizing_starts_or_ends_workers() -> None:
     one = ready(machine(2))
     assert [a.worker for a in one.handle(m.Resize(4)) if isinstance(a, m.Start)] == [2, 3]
