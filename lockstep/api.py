@@ -7,6 +7,7 @@ UserError for what the user can mend and JobError when the job failed.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from lockstep.progress import Display, Silent
 from lockstep.recipes import RECIPES
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import run as supervisor
+from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
 
 
@@ -230,7 +232,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
     check_recipe(recipe)
     job = _job(request, recipe, stored_job)
     with directory.locked():
-        newest = _newest(directory, display)
+        newest = _newest(directory, display, stored_verified(directory) if job.verify_every else None)
         plan = _plan(recipe, job, directory, newest, request)
         if plan.num_steps < plan.first_step:
             raise UserError(
@@ -257,9 +259,15 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     ]
 
 
-def _newest(directory: RunDirectory, display: Display) -> checkpoint.Info | None:
-    newest, problems = checkpoint.newest_good(directory.checkpoints)
+def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
+    """The newest good checkpoint; where states are verified, the newest that was."""
+    newest, problems = checkpoint.newest_good(directory.checkpoints, verified)
     _warn_of(problems, display)
+    if verified is not None:
+        for path in directory.checkpoints.glob("step-*"):
+            if path.name > checkpoint.directory_name(verified):
+                display.note(f"{path.name} was not verified: the run goes on from step {newest.step if newest else 0}")
+                shutil.rmtree(path, ignore_errors=True)
     return newest
 
 

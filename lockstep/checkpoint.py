@@ -85,9 +85,9 @@ def to_keep(entries: list[dict[str, Any]], keep: int, needed_steps: set[int]) ->
     return [entry for at, entry in enumerate(entries) if at >= len(entries) - keep or entry["step"] in needed_steps]
 
 
-def remove_leftovers(root: Path) -> None:
-    """What a killed writer left behind; only while nobody writes."""
-    for path in root.glob(".step-*"):
+def remove_leftovers(root: Path, owner: str = "*") -> None:
+    """What killed writers left behind, or one of them; only while they do not write."""
+    for path in root.glob(f".step-*.{owner}"):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -95,13 +95,13 @@ def directory_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def write(root: Path, snapshot: Snapshot) -> Info:
-    """Write a checkpoint below `root`; when this returns, it is complete and on disk."""
+def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
+    """Write a checkpoint below `root`; when this returns, it is complete and on disk. No two owners have one name."""
     from safetensors.torch import save_file
 
     root.mkdir(parents=True, exist_ok=True)
     target = root / directory_name(snapshot.step)
-    temporary = root / f".{target.name}.{os.getpid()}"
+    temporary = root / f".{target.name}.{owner}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
@@ -129,11 +129,14 @@ def place(temporary: Path, target: Path) -> Info:
         _sync(temporary / name)
     _sync(temporary)
     if target.exists():
-        # A step that was redone has the same bits; what stands there is replaced only if it is damaged.
+        # A step that was redone has the same bits, unless the old ones were found to be wrong, or have been damaged.
         try:
-            return verify(target)
+            there = verify(target)
+            if there.state_digest == read_info(temporary).state_digest:
+                return there
         except Damaged:
-            shutil.rmtree(target)
+            pass
+        shutil.rmtree(target)
     temporary.rename(target)
     _sync(target.parent)
     return read_info(target)
@@ -194,10 +197,13 @@ def verify(path: Path) -> Info:
     for name in FILES:
         if not isinstance(files, dict) or name not in files:
             raise Damaged(f"{path / 'checkpoint.json'} has no checksum of {name}")
-        if not (path / name).is_file():
-            raise Damaged(f"{path / name} is missing")
-        if _checksum(path / name) != files[name]:
-            raise Damaged(f"{path / name} is damaged: its checksum differs")
+        try:
+            if _checksum(path / name) != files[name]:
+                raise Damaged(f"{path / name} is damaged: its checksum differs")
+        except FileNotFoundError:
+            raise Damaged(f"{path / name} is missing") from None
+        except OSError as error:
+            raise Damaged(f"{path / name} cannot be read: {error}") from None
     return info
 
 

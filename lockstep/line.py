@@ -32,10 +32,10 @@ class Line:
     def open(self) -> tuple[socket.socket, Message]:
         """The control connection, after the handshake."""
         connection = self._connect({"pid": os.getpid()})
+        connection.settimeout(None)  # the supervisor may have a large checkpoint to verify first
         welcome = wire.receive_frame(connection)
         if welcome is None:
             sys.exit("lockstep worker: the supervisor refused the connection")
-        connection.settimeout(None)
         return connection, welcome
 
     def sees(self, run_directory: str) -> bool:

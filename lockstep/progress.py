@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 PLAIN_SECONDS = 5.0
@@ -67,6 +68,36 @@ class Lines:
 
     def close(self) -> None:
         pass
+
+
+class Sturdy:
+    """Another display, until it can no longer be written to: a lost terminal or a closed pipe ends no training."""
+
+    def __init__(self, display: Display) -> None:
+        self._display: Display | None = display
+
+    def start(self, title: str, first: int, last: int) -> None:
+        self._try(lambda display: display.start(title, first, last))
+
+    def train_row(self, row: dict[str, Any]) -> None:
+        self._try(lambda display: display.train_row(row))
+
+    def eval_row(self, row: dict[str, Any]) -> None:
+        self._try(lambda display: display.eval_row(row))
+
+    def note(self, text: str) -> None:
+        self._try(lambda display: display.note(text))
+
+    def close(self) -> None:
+        self._try(lambda display: display.close())
+
+    def _try(self, show: Callable[[Display], None]) -> None:
+        if self._display is None:
+            return
+        try:
+            show(self._display)
+        except (OSError, SystemExit):  # rich ends the process when a pipe is closed
+            self._display = None
 
 
 class Silent:

@@ -119,10 +119,9 @@ class Reporter:
                 "images_per_second": self._steps * self._recipe.global_batch / seconds,
                 "spans": {name: round(value, 6) for name, value in spans.items() if value},
             }
-            if done % DIGEST_EVERY == 0 and is_first:
+            if done % DIGEST_EVERY == 0:
                 row["digest"] = self._replica.digest()
             if is_first:
-                self.resend()
                 self._membership.send({"type": "metrics", "row": row})
             else:
                 self._last = row

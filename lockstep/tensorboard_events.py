@@ -13,7 +13,10 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 class TensorBoardEvents:
     def __init__(self, directory: Path, step: int) -> None:
         self._writer = EventFileWriter(str(directory))
-        # Tells TensorBoard to forget what an earlier session wrote for steps that are done again.
+        self.restart(step)
+
+    def restart(self, step: int) -> None:
+        """Tell TensorBoard to forget what was written for steps that are done again."""
         restart = SessionLog(status=SessionLog.START)
         self._writer.add_event(Event(wall_time=time.time(), step=step + 1, session_log=restart))
 

@@ -57,24 +57,24 @@ class Worker:
     """Index of the first step: 0, or that of the checkpoint."""
     last: int
     """The run stops exactly when so many steps are done."""
-    evaluated: int
-    """The last step that was evaluated; -1 for none."""
-    best: dict[str, Any] | None
     step: Step
     """The step to begin with, unless this worker joins a running job."""
     verifier: Verifier
+    evaluated: int = -1
+    """The last step that was evaluated; -1 for none."""
+    best: dict[str, Any] | None = None
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
         if self.strategy.begin(self.step):
             self.first = self.step.index
-            self.adopt_scores()
+        self.adopt_scores()
         self.verifier.begin(self.step)
         self.reporter.begin()
         return self.step
 
     def adopt_scores(self) -> None:
-        """What the generation knows of evaluations, where this worker has not seen them itself."""
+        """What the generation knows of evaluations: the run may have gone on, or back, since this worker started."""
         generation = self.membership.current
         self.evaluated, self.best = generation.evaluated, generation.best
 
@@ -100,10 +100,13 @@ def train(worker: Worker) -> None:
 def between_steps(worker: Worker, step: Step) -> None:
     """What is due when `step.index` steps are done: an evaluation, a checkpoint, a row of metrics."""
     worker.reporter.at(step.index, None)
+    if worker.membership.is_first:
+        worker.reporter.resend()
     worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
     if evaluation_due(worker, step.index):
         evaluate(worker, step)
     if worker.verifier.is_due(step.index) and not worker.verifier.verify(step):
+        worker.writer.forget()
         worker.adopt_scores()
         worker.reporter.begin()
     if worker.membership.is_first:
@@ -158,7 +161,7 @@ def save_if_due(worker: Worker, done: int) -> None:
     planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch)
     if (planned and done > worker.first) or wanted:
         with worker.replica.spans("checkpoint"):
-            worker.writer.save(take_snapshot(worker, done), wanted)
+            worker.writer.save(take_snapshot(worker, done), wanted, membership.current.number)
 
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
@@ -199,8 +202,6 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         writer=Writer(root if line.sees(welcome["run_directory"]) else None, line, membership),
         first=0,
         last=last,
-        evaluated=welcome["evaluated"],
-        best=welcome["best"],
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
     )

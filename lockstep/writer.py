@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep import checkpoint
@@ -14,40 +14,67 @@ from lockstep.membership import Membership
 from lockstep.wire import Message
 
 
+@dataclass(frozen=True)
+class Order:
+    """A snapshot to be written, why the supervisor wants it if it does, and the generation it is from."""
+
+    snapshot: Snapshot
+    reason: str | None
+    number: int
+
+
 class Writer:
-    """One write at a time, in order. The supervisor is told of each, good or bad."""
+    """One write at a time, in order. The supervisor is told of each, good or bad.
+
+    On a disk that is slower than the interval between checkpoints, one that nobody asked for gives way to the next, so
+    that at most a few copies of the state wait in memory.
+    """
 
     def __init__(self, root: Path | None, line: Line, membership: Membership) -> None:
         self._root = root
         """None where this process cannot see the run directory: then the supervisor gets the files."""
         self._line = line
         self._membership = membership
-        self._snapshots: queue.Queue[tuple[Snapshot, str | None]] = queue.Queue()
+        self._changed = threading.Condition()
+        self._waiting: list[Order] = []
+        self._is_writing = False
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
-    def save(self, snapshot: Snapshot, reason: str | None) -> None:
-        self._snapshots.put((snapshot, reason))
+    def save(self, snapshot: Snapshot, reason: str | None, number: int) -> None:
+        with self._changed:
+            self._waiting = [order for order in self._waiting if order.reason is not None]
+            self._waiting.append(Order(snapshot, reason, number))
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """What waits is of a state that has turned out to be wrong."""
+        with self._changed:
+            self._waiting.clear()
 
     def finish(self) -> None:
         """Wait until everything is on disk, or has failed to get there."""
-        self._snapshots.join()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting and not self._is_writing)
 
     def _run(self) -> None:
         while True:
-            snapshot, reason = self._snapshots.get()
-            try:
-                said = (
-                    self._write(snapshot) if self._root is None else described(checkpoint.write(self._root, snapshot))
-                )
-            except Exception as error:
-                said = {"type": "checkpoint_failed", "error": f"{type(error).__name__}: {error}"}
-            self._membership.send(said | {"step": snapshot.step, "reason": reason})
-            self._snapshots.task_done()
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._waiting))
+                order, self._is_writing = self._waiting.pop(0), True
+            self._membership.send(self._write(order))
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
 
-    def _write(self, snapshot: Snapshot) -> Message:
-        with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
-            return self._line.store(checkpoint.write(Path(directory), snapshot).path)
-
-
-def described(info: checkpoint.Info) -> Message:
-    return {"type": "checkpointed", "name": info.path.name, "digest": info.digest}
+    def _write(self, order: Order) -> Message:
+        owner = str(self._membership.id)
+        try:
+            if self._root is not None:
+                info = checkpoint.write(self._root, order.snapshot, owner)
+                said: Message = {"type": "checkpointed", "name": info.path.name, "digest": info.digest}
+            else:
+                with tempfile.TemporaryDirectory(prefix="lockstep-") as directory:
+                    said = self._line.store(checkpoint.write(Path(directory), order.snapshot, owner).path)
+        except Exception as error:
+            said = {"type": "checkpoint_failed", "error": f"{type(error).__name__}: {error}"}
+        return said | {"step": order.snapshot.step, "reason": order.reason, "number": order.number}

@@ -159,13 +159,16 @@ def test_a_write_killed_at_any_boundary_leaves_a_good_checkpoint(tmp_path: Path)
     assert set(found) == {1, 2}
 
 
-def test_a_redone_step_replaces_only_a_damaged_checkpoint(tmp_path: Path) -> None:
+def test_a_redone_step_replaces_only_a_damaged_or_a_wrong_checkpoint(tmp_path: Path) -> None:
     first = checkpoint.write(tmp_path, snapshot(1))
     before = (first.path / "model.safetensors").stat().st_ino
     checkpoint.write(tmp_path, snapshot(1))
     assert (first.path / "model.safetensors").stat().st_ino == before
     (first.path / "model.safetensors").write_bytes(b"broken")
     assert checkpoint.verify(checkpoint.write(tmp_path, snapshot(1)).path) == first
+    right = snapshot(1)
+    right.optimizer["b/momentum_buffer"][0, 0] = 2.0
+    assert checkpoint.write(tmp_path, right).state_digest == right.state_digest() != first.state_digest
 
 
 def test_leftovers_of_a_killed_writer_are_no_checkpoints(tmp_path: Path) -> None:
@@ -226,12 +229,19 @@ def test_writing_does_not_hold_up_the_training(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(checkpoint, "write", slowly)
     writer = Writer(tmp_path, Line("", "", 0), membership)
     start = time.monotonic()
-    writer.save(snapshot(1), None)
-    writer.save(snapshot(2), "time")
+    writer.save(snapshot(1), "time", 3)
+    writer.save(snapshot(2), None, 3)
+    writer.save(snapshot(3), None, 3)  # takes the place of the one before it, which still waits
     assert time.monotonic() - start < 0.2
     writer.finish()
     assert time.monotonic() - start > 0.6
-    assert [(message["type"], message["step"], message["reason"]) for message in said] == [
-        ("checkpointed", 1, None),
-        ("checkpointed", 2, "time"),
+    assert [(message["type"], message["step"], message["reason"], message["number"]) for message in said] == [
+        ("checkpointed", 1, "time", 3),
+        ("checkpointed", 3, None, 3),
     ]
+    writer.save(snapshot(4), "time", 3)
+    writer.save(snapshot(5), "time", 3)
+    writer.forget()
+    writer.finish()
+    assert len(said) <= 3
+    assert not (tmp_path / "step-000000005").exists()

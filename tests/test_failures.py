@@ -124,3 +124,17 @@ def test_a_second_signal_stops_at_once(workspace: Path) -> None:
     assert time.monotonic() - start_time < 10
     _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive
+
+
+def test_a_lost_terminal_ends_no_training(workspace: Path) -> None:
+    """Whoever read what is shown is gone; SIGHUP, which usually comes with it, still ends the run with a checkpoint."""
+    process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)
+    wait_for_step(process, "run", 3)
+    assert process.stderr is not None
+    process.stderr.close()
+    os.kill(psutil.Process(process.pid).children()[0].pid, signal.SIGKILL)  # which would be shown
+    wait_for_step(process, "run", rows_of("run", "train")[-1]["step"] + 20)
+    assert len(rows_of("run", "death")) == 1
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=30) == 129
+    assert checkpoint.newest_good(workspace / "runs/run/checkpoints")[0] is not None

@@ -58,6 +58,32 @@ def test_verifying_changes_no_bit_also_when_a_worker_dies(workspace: Path, undis
     assert len(rows_of("run", "death")) == 1
 
 
+def test_the_checkpoint_to_go_back_to_is_kept(workspace: Path) -> None:
+    """Many newer ones have been written since the last verification, and a replacement needs one to begin with."""
+    every = ["--set", "checkpoints.every_steps=1", "--set", "checkpoints.keep=1"]
+    verified = ["--verify-every", "1000", "--workers", "2"]
+    first = run("train", *RECIPE, *every, *verified, "--steps", "8", "--set", "schedule.name=constant", "--run", "run")
+    assert first.returncode == 0, first.stderr
+    with injection.rules("kill worker=0 step=14 phase=forward; kill worker=1 step=14 phase=forward"):
+        resumed = run("resume", "run", "--steps", "24")
+    assert len(rows_of("run", "death")) == 2, resumed.stderr
+    assert rows_of("run", "generation")[-1]["step"] == 8
+    whole = run("train", *RECIPE, "--workers", "1", "--set", "schedule.name=constant", "--run", "whole")
+    assert digest_in(resumed) == digest_in(whole)
+
+
+def test_a_resume_begins_from_what_was_verified(workspace: Path) -> None:
+    """A session that ended between two verifications may have left wrong bits."""
+    arguments = [*RECIPE, "--set", "checkpoints.every_steps=4", "--verify-every", "5", "--workers", "2"]
+    whole = digest_in(run("train", *arguments, "--steps", "12", "--run", "run"))
+    listed = json.loads(Path("runs/run/checkpoints.json").read_text())
+    assert listed["verified"] == 12
+    Path("runs/run/checkpoints.json").write_text(json.dumps({**listed, "verified": 10}))
+    resumed = run("resume", "run")
+    assert "step-000000012 was not verified: the run goes on from step 8" in resumed.stderr
+    assert digest_in(resumed) == whole
+
+
 # A worker that must not use the vector instructions that the others use.
 PROGRAM = """
 import os, runpy, sys

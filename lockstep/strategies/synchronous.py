@@ -112,12 +112,19 @@ class Synchronous:
             generation = self._membership.settle()
             if self._membership.id not in generation.joiners:
                 return False
+            if self._join(step, generation):
+                return True
+
+    def _join(self, step: Step, generation: Generation) -> bool:
+        """Copy the state of a running job; False if its members changed meanwhile."""
+        with self._replica.spans("exchange"):
+            self._leave()
             try:
                 self._group = self._connect(generation)
                 reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
             except Lost as lost:
                 self._report(lost, generation)
-                continue
+                return False
             with self._membership.changed:
                 if not self._membership.has_left(generation):
                     self._entered = generation.number
@@ -125,6 +132,7 @@ class Synchronous:
                     step.reduced.flat.copy_(reduced)
                     return True
             self._leave()
+            return False
 
     def apply(self, step: Step) -> None:
         with self._replica.spans("optimizer"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint
@@ -20,20 +21,22 @@ FORMAT_VERSION = 1
 class Archive:
     """Metrics, TensorBoard events, best.json, environment.json and the list of good checkpoints of one session."""
 
-    def __init__(self, directory: RunDirectory, display: Display, first_step: int, keep: int) -> None:
+    def __init__(
+        self, directory: RunDirectory, display: Display, first_step: int, keep: int, verified: int | None
+    ) -> None:
         self._directory = directory
         self._display = display
         self._keep_count = keep
         self._first_step = first_step
         self._last_row = first_step
+        self._verified = verified
+        """Up to where what is written can be trusted; None where nothing is verified."""
         self._unwritable: set[str] = set()
         self._good: list[dict[str, Any]] = []
         self._metrics: MetricsFile | None = None
         self._events: Any = None
         self.evaluation: dict[str, Any] | None = None
         """The last one."""
-        self.has_saved = False
-        """Whether this session has written a checkpoint, which a worker that starts now may load."""
         self.is_mixed = False
         """Whether workers with different arithmetic have taken part."""
 
@@ -79,12 +82,35 @@ class Archive:
 
     def keep(self, kept: KeepCheckpoint, needed_steps: set[int], in_use: set[str]) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
-        self.has_saved = True
         entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
         entries = [old for old in self._good if old["step"] != kept.step] + [entry]
         needed = needed_steps | {old["step"] for old in entries if old["name"] in in_use}
+        if self._verified is not None:  # the newest that may be gone back to
+            needed |= {max((old["step"] for old in entries if old["step"] <= self._verified), default=-1)}
         self._list(checkpoint.to_keep(entries, self._keep_count, needed), entries)
         self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
+
+    def candidates(self) -> list[Path]:
+        """Checkpoints that a worker may begin from, the best first."""
+        trusted = [old for old in self._good if self._verified is None or old["step"] <= self._verified]
+        return [self._directory.checkpoints / old["name"] for old in sorted(trusted, key=_step, reverse=True)]
+
+    def discard(self, name: str, digest: str) -> None:
+        """Delete a checkpoint of wrong bits, unless the right one of that step has taken its place."""
+        path = self._directory.checkpoints / name
+        with contextlib.suppress(checkpoint.Damaged):
+            if checkpoint.read_info(path).digest == digest:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def trust(self, step: int) -> None:
+        """What was written up to this step is verified; a later session must know."""
+        self._verified = step
+        self._list(self._good, self._good)
+
+    def clean_after(self, worker: int) -> None:
+        """A worker that was killed while it wrote leaves half a checkpoint."""
+        if self._metrics is not None:
+            checkpoint.remove_leftovers(self._directory.checkpoints, str(worker))
 
     def roll_back(self, step: int, best: dict[str, Any] | None) -> None:
         """Forget what was written after a step: it came from wrong bits."""
@@ -98,6 +124,8 @@ class Archive:
         else:
             (self._directory.path / "best.json").unlink(missing_ok=True)
         self.record({"kind": "rollback", "step": step}, None)
+        if self._events is not None:
+            self._events.restart(step)
         self._display.note(f"going back to step {step}, the last that was verified")
 
     def adopt(self, probe: Probe) -> None:
@@ -112,7 +140,8 @@ class Archive:
 
     def _list(self, good: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
         self._good = good
-        self._write("checkpoints.json", {"version": FORMAT_VERSION, "checkpoints": good})
+        verified = {} if self._verified is None else {"verified": self._verified}
+        self._write("checkpoints.json", {"version": FORMAT_VERSION, **verified, "checkpoints": good})
         for old in before:
             if old not in good:
                 shutil.rmtree(self._directory.checkpoints / old["name"], ignore_errors=True)
@@ -131,6 +160,17 @@ class Archive:
             if name not in self._unwritable:
                 self._unwritable.add(name)
                 self._display.note(f"warning: {name} cannot be written ({error.strerror}); training goes on")
+
+
+def _step(entry: dict[str, Any]) -> int:
+    return int(entry["step"])
+
+
+def stored_verified(directory: RunDirectory) -> int | None:
+    """Up to where an earlier session had verified; None if it did not verify."""
+    document = directory.read_json("checkpoints.json")
+    verified = document.get("verified") if isinstance(document, dict) else None
+    return verified if isinstance(verified, int) else None
 
 
 def stored_probe(directory: RunDirectory) -> Probe | None:

@@ -105,6 +105,8 @@ class Checkpointed:
     name: str
     digest: str
     reason: str | None
+    number: int
+    """The generation in which its state was copied."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,21 @@ class KeepCheckpoint:
 
 
 @dataclass(frozen=True)
+class DiscardCheckpoint:
+    """A checkpoint that came too late: the run has gone back behind it, and its bits are wrong."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Everything up to this step is verified."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class RollBack:
     """Nothing that was written after this step counts any more."""
 
@@ -261,4 +278,4 @@ class End:
     outcome: Outcome
 
 
-Action = Start | Kill | Send | Record | KeepCheckpoint | RollBack | Adopt | Warn | End
+Action = Start | Kill | Send | Record | KeepCheckpoint | DiscardCheckpoint | Trust | RollBack | Adopt | Warn | End

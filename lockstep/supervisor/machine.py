@@ -13,6 +13,7 @@ processes that compute other bits in `probes`, and who gets which leaf in `shari
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from lockstep.generation import Generation, Member
 from lockstep.supervisor import probes
@@ -24,6 +25,7 @@ from lockstep.supervisor.events import (
     CheckpointFailed,
     CheckpointTime,
     Delay,
+    DiscardCheckpoint,
     End,
     Evaluation,
     Event,
@@ -44,6 +46,7 @@ from lockstep.supervisor.events import (
     Start,
     StopRequested,
     Tick,
+    Trust,
     Verify,
     Warn,
 )
@@ -130,6 +133,8 @@ class Machine:
     """Why the next generation is formed."""
     _going_back: bool = False
     """Whether the next generation begins at the last verified snapshot."""
+    _went_back: tuple[int, int] = (0, 0)
+    """The number of the last generation that did, or began anew, and the step to which nothing older reaches."""
     _finished: dict[int, str] = field(default_factory=dict)
     _streak: list[str] = field(default_factory=list)
     """Causes of the deaths since the last progress."""
@@ -202,16 +207,19 @@ class Machine:
         return [] if self.generation is None else [id_ for id_ in self.generation.ids if id_ in self.workers]
 
     @property
-    def trusted_step(self) -> int | None:
-        """The newest step whose checkpoint may be loaded; None for any."""
-        return None if self.verification is None else self.verification.verified
+    def bests(self) -> list[dict[str, Any]]:
+        """The best evaluation, and the one that would be the best again after going back."""
+        known = [self.scores.best, self.verification.scores[1] if self.verification is not None else None]
+        return [best for best in known if best is not None]
 
     def _on_ready(self, event: Ready) -> list[Action]:
         worker = self.workers[event.worker]
         worker.address, worker.step, worker.probe = event.address, event.step, event.probe
         actions = self._check_probes([event.worker])
-        if self.outcome is not None or event.worker not in self.workers:
+        if self.outcome is not None:
             return actions
+        if event.worker not in self.workers:  # refused; perhaps it was the last one that was waited for
+            return actions + ([] if self.members else self._propose())
         self._causes.append("join")
         return actions + self._propose()
 
@@ -229,7 +237,7 @@ class Machine:
                     Warn(f"worker {id_} computes other bits than this run: {what}; --allow-mixed lets it take part"),
                 ]
                 continue
-            del self.workers[id_]
+            self._drop(id_)
             self.num_workers -= 1
             actions += [
                 Record({"kind": "refused", "worker": id_, "what": what, "step": max(0, self._reached)}),
@@ -269,10 +277,14 @@ class Machine:
         self._finished.clear()
         self._causes = ["start"]
         self._going_back = False
+        if self.verification is not None and self.generation is not None:
+            # Everyone died, and whatever was not verified may have been wrong: that is done again.
+            actions.append(self._go_back(self.verification))
         newest = max(self.workers[id_].step for id_ in ready)
         if self.verification is not None:
             holders = [id_ for id_ in ready if self.workers[id_].step == newest]
             self.verification.begin(newest, holders, (self.scores.evaluated, self.scores.best))
+            actions.append(Trust(newest))
         states: dict[int, Promise] = {
             id_: (self.workers[id_].step, ()) for id_ in ready if self.workers[id_].step == newest
         }
@@ -314,6 +326,7 @@ class Machine:
     def _go_back(self, verification: Verification) -> RollBack:
         """Nothing that came after the last verified snapshot counts."""
         self.scores.go_back(*verification.scores)
+        self._went_back = (self._number, verification.verified)
         self._saved = min(self._saved, verification.verified)
         self._finished.clear()
         return RollBack(verification.verified)
@@ -424,7 +437,8 @@ class Machine:
         return actions
 
     def _end_dead(self, worker: int) -> list[Action]:
-        cause = f"all workers are dead; the first cause: {self._streak[0]}"
+        first = self._streak[0] if self._streak else "nobody is left who has the verified state"
+        cause = f"all workers are dead; the first cause: {first}"
         return self._end(Outcome("failed", None, cause, worker, died=True))
 
     def _on_resize(self, event: Resize) -> list[Action]:
@@ -486,7 +500,8 @@ class Machine:
         try:
             figures = self.scores.add(event.step, event.leaf, event.result)
         except Contradiction as problem:
-            return self._fail(str(problem))
+            # With verification it will be found whose bits were wrong, and these figures dropped.
+            return self._fail(str(problem)) if self.verification is None else []
         if figures is None:
             return []
         improved = self.scores.best != before
@@ -512,7 +527,7 @@ class Machine:
         match verdict:
             case Agreed():
                 verification.begin(step, self.members, (self.scores.evaluated, self.scores.best))
-                return self._send_all({"type": "verified", "step": step})
+                return [Trust(step), *self._send_all({"type": "verified", "step": step})]
             case Disputed():
                 return self._send_all(verdict.message)
             case Undecided():
@@ -536,6 +551,8 @@ class Machine:
     # Checkpoints, the end
 
     def _on_checkpointed(self, event: Checkpointed) -> list[Action]:
+        if event.number < self._went_back[0] and event.step > self._went_back[1]:
+            return [DiscardCheckpoint(event.name, event.digest)]
         self._saved = max(self._saved, event.step)
         self._retry_at = None
         if event.reason == self._asked:

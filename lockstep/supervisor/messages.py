@@ -50,7 +50,9 @@ READERS: dict[str, Callable[[int, Message], e.Event]] = {
     "verify": lambda w, m: e.Verify(w, int(m["number"]), int(m["step"]), _report(m)),
     "answer": _answer,
     "delay": lambda w, m: e.Delay(w, int(m["number"]), int(m["step"]), float(m["seconds"])),
-    "checkpointed": lambda w, m: e.Checkpointed(int(m["step"]), str(m["name"]), str(m["digest"]), m["reason"]),
+    "checkpointed": lambda w, m: e.Checkpointed(
+        int(m["step"]), str(m["name"]), str(m["digest"]), m["reason"], int(m["number"])
+    ),
     "checkpoint_failed": lambda w, m: e.CheckpointFailed(int(m["step"]), str(m["error"]), m["reason"]),
     "error": lambda w, m: e.Raised(w, str(m["message"]), str(m["where"]), bool(m["user"])),
 }

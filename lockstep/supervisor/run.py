@@ -23,7 +23,7 @@ from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.engines import ENGINES, Command
-from lockstep.progress import Display
+from lockstep.progress import Display, Sturdy
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import events as e
 from lockstep.supervisor import messages, transfers
@@ -89,7 +89,7 @@ def run(plan: Plan, display: Display) -> Result:
 class Supervisor:
     def __init__(self, plan: Plan, display: Display) -> None:
         self._plan = plan
-        self._display = display
+        self._display = display = Sturdy(display)
         self._token = secrets.token_hex(16)
         self._machine = Machine(
             num_workers=plan.job.workers,
@@ -106,7 +106,8 @@ class Supervisor:
         )
         self._engine = ENGINES[plan.job.engine]()
         self._control = Control(self._token, self)
-        self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep)
+        verified = None if self._machine.verification is None else plan.first_step
+        self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
         self._over = asyncio.Event()
         self._outcome: e.Outcome | None = None
         self._exits: set[int] = set()
@@ -187,24 +188,32 @@ class Supervisor:
         plan = self._plan
         if worker not in self._machine.workers:
             return None
-        path = plan.checkpoint.path if plan.checkpoint is not None else None
-        if self._archive.has_saved:
-            trusted = self._machine.trusted_step
-            newest, _ = await asyncio.to_thread(checkpoint.newest_good, plan.directory.checkpoints, trusted)
-            path = newest.path if newest is not None else path
-        if path is not None:
-            self._loading[worker] = path
+        path = await self._choose_checkpoint(worker)
         return {
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
             "num_steps": plan.num_steps,
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
-            "best": self._machine.scores.best,
-            "evaluated": self._machine.scores.evaluated,
             "probes": not plan.evaluate_only,
             "patience": plan.job.patience,
         }
+
+    async def _choose_checkpoint(self, worker: int) -> Path | None:
+        """The newest good one, which from now on is not deleted until the worker has loaded it."""
+        stored = [self._plan.checkpoint.path] if self._plan.checkpoint is not None else []
+        listed = [] if self._plan.evaluate_only else self._archive.candidates()
+        for path in [*listed, *stored]:
+            self._loading[worker] = path
+            if path in stored:
+                return path  # verified before the start
+            try:
+                await asyncio.to_thread(checkpoint.verify, path)
+                return path
+            except checkpoint.Damaged as damage:
+                self._display.note(f"warning: {damage}; an older checkpoint is used")
+        self._loading.pop(worker, None)
+        return None
 
     async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None:
         """Send a checkpoint to a worker that cannot see it."""
@@ -213,7 +222,10 @@ class Supervisor:
 
     async def store(self, worker: int, reader: asyncio.StreamReader) -> Message:
         """Receive a checkpoint from a worker that cannot write it."""
-        return await transfers.receive(self._plan.directory.checkpoints, worker, reader)
+        answer = await transfers.receive(self._plan.directory.checkpoints, worker, reader)
+        if answer["type"] == "checkpointed" and worker not in self._machine.workers:  # expelled meanwhile
+            self._archive.discard(answer["name"], answer["digest"])
+        return answer
 
     # What happens
 
@@ -238,7 +250,7 @@ class Supervisor:
     def _on_ready(self, worker: int, message: Message) -> None:
         self._loading.pop(worker, None)
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
-        if free < needed and not self._plan.evaluate_only:
+        if free < needed and not self._plan.evaluate_only and self._machine.generation is None:
             sentence = (
                 f"the disk of {self._plan.directory.path} is full: {free >> 20} MiB are free, and checkpoints of this "
                 f"model need {needed >> 20} MiB; free some space or choose another place with --run"
@@ -277,12 +289,14 @@ class Supervisor:
 
     def _on_exit(self, worker: int, how: str, by_signal: bool) -> None:
         self._exits.add(worker)
+        self._archive.clean_after(worker)
         self._handle(e.Gone(worker, how, is_death=by_signal))
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._machine.stopping is None:
-            self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
+        is_first = self._machine.stopping is None
         self._handle(e.StopRequested(number.name))
+        if is_first:
+            self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
 
     async def _checkpoint_timer(self) -> None:
         seconds = self._plan.recipe.checkpoints.every_seconds
@@ -330,9 +344,12 @@ class Supervisor:
                 case e.Record():
                     self._record(action.row)
                 case e.KeepCheckpoint():
-                    best = self._machine.scores.best
                     in_use = {path.name for worker, path in self._loading.items() if worker in self._machine.workers}
-                    self._archive.keep(action, {best["step"]} if best else set(), in_use)
+                    self._archive.keep(action, {best["step"] for best in self._machine.bests}, in_use)
+                case e.DiscardCheckpoint():
+                    self._archive.discard(action.name, action.digest)
+                case e.Trust():
+                    self._archive.trust(action.step)
                 case e.RollBack():
                     self._archive.roll_back(action.step, self._machine.scores.best)
                 case e.Adopt():

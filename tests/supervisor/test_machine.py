@@ -89,7 +89,7 @@ def test_a_job_is_finished_when_all_members_are_and_the_last_checkpoint_is_safe(
     one.handle(m.Finished(1, 9, "aaaa"))
     assert sent(one.handle(m.Finished(0, 9, "aaaa")), "checkpoint") == [0]
     assert not one.outcome
-    one.handle(m.Checkpointed(9, "step-9", "aaaa", "final"))
+    one.handle(m.Checkpointed(9, "step-9", "aaaa", "final", number=1))
     assert one.outcome == m.Outcome("finished", "aaaa")
 
 
@@ -114,9 +114,9 @@ def test_the_first_cause_wins() -> None:
 def test_a_stop_ends_with_the_checkpoint_that_was_asked_for() -> None:
     one = ready(machine())
     assert sent(one.handle(m.StopRequested("SIGINT")), "checkpoint") == [0]
-    one.handle(m.Checkpointed(4, "step-4", "dddd", None))  # a planned one that was under way
+    one.handle(m.Checkpointed(4, "step-4", "dddd", None, number=1))  # a planned one that was under way
     assert not one.outcome
-    actions = one.handle(m.Checkpointed(5, "step-5", "eeee", "stop"))
+    actions = one.handle(m.Checkpointed(5, "step-5", "eeee", "stop", number=1))
     assert one.outcome == m.Outcome("stopped", "eeee", "SIGINT")
     assert isinstance(actions[0], m.KeepCheckpoint)
 
@@ -318,7 +318,7 @@ def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_befor
     actions = promise(one, 2, 5)
     kinds = [(a.worker, a.message["type"]) for a in actions if isinstance(a, m.Send)]
     assert kinds == [(1, "checkpoint"), (1, "generation"), (2, "generation")]
-    one.handle(m.Checkpointed(5, "step-5", "d", "best"))
+    one.handle(m.Checkpointed(5, "step-5", "d", "best", number=1))
     one.handle(m.Gone(1, "died", is_death=True))
     assert sent(promise(one, 2, 5), "checkpoint") == []
 
@@ -376,6 +376,11 @@ def test_a_replacement_with_another_probe_is_refused() -> None:
     actions = one.handle(m.Ready(2, "host", 0, THERE))
     assert m.Kill(2) in actions
     assert sent(actions, "propose") == []
+    assert one.members == [0]
+
+
+def test_a_worker_refused_as_the_last_one_holds_nobody_up() -> None:
+    one, _ = start_with([HERE, THERE], probe=HERE)
     assert one.members == [0]
 
 

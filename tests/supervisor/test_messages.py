@@ -21,7 +21,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "answer", "number": 1, "step": 5, "state": "s", "diverged": None},
     {"type": "answer", "number": 1, "step": 5, "state": "s", "leaves": {"3": "a"}},
     {"type": "delay", "number": 1, "step": 5, "seconds": 0.5},
-    {"type": "checkpointed", "step": 5, "name": "step-5", "digest": "d", "reason": None},
+    {"type": "checkpointed", "step": 5, "name": "step-5", "digest": "d", "reason": None, "number": 3},
     {"type": "checkpoint_failed", "step": 5, "error": "full", "reason": "stop"},
     {"type": "error", "message": "m", "where": "step 3", "user": False},
 ]

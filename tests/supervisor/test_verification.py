@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.scores import Scores
@@ -156,7 +157,8 @@ def test_when_nobody_has_the_snapshot_all_begin_from_a_checkpoint_that_is_truste
         actions = one.handle(m.Promised(worker, 6, 10, ()))
     assert m.Kill(2) in actions
     assert m.RollBack(0) in actions
-    assert one.trusted_step == 0
+    assert one.verification is not None
+    assert one.verification.verified == 0
     assert one.outcome is None
     starting = [worker for worker in one.workers if one.workers[worker].address is None]
     assert len(starting) == 2
@@ -164,3 +166,67 @@ def test_when_nobody_has_the_snapshot_all_begin_from_a_checkpoint_that_is_truste
         one.handle(m.Ready(worker, "host", 0))
     assert one.generation is not None
     assert (one.generation.step, one.generation.ids) == (0, starting)
+
+
+def test_a_checkpoint_of_wrong_bits_that_comes_late_is_discarded() -> None:
+    """Its writer was slow: the run has gone back already, and begins to do those steps again."""
+    one, _ = back_at_ten()
+
+    def come(step: int, digest: str, number: int) -> list[m.Action]:
+        return one.handle(m.Checkpointed(step, f"step-{step}", digest, None, number))
+
+    assert come(15, "wrong", number=1) == [m.DiscardCheckpoint("step-15", "wrong")]
+    assert come(10, "right", number=1) == [m.KeepCheckpoint(10, "step-10", "right")]
+    assert come(15, "right", number=2) == [m.KeepCheckpoint(15, "step-15", "right")]
+
+
+def back_at_ten() -> tuple[Machine, list[m.Action]]:
+    """Three workers agreed at step 10; at step 20 worker 1 was wrong, and the others went back."""
+    one = Machine(3, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0), replace=False)
+    one.start()
+    for worker in range(3):
+        one.handle(m.Ready(worker, "host", 0))
+    for worker in range(3):
+        one.handle(m.Verify(worker, 1, 10, Report("s", {})))
+    for worker in range(3):
+        one.handle(m.Evaluation(worker, 20, 0, LeafResult(10, 9, 10, 1.0)))
+    for worker, state in enumerate("sts"):
+        one.handle(m.Verify(worker, 1, 20, Report(state, {})))
+    for worker in (0, 2):
+        actions = one.handle(m.Promised(worker, 2, 20, ()))
+    return one, actions
+
+
+def test_going_back_forgets_evaluations_of_wrong_bits() -> None:
+    one, actions = back_at_ten()
+    assert m.RollBack(10) in actions
+    assert (one.scores.evaluated, one.scores.best) == (-1, None)
+    assert one.generation is not None
+    assert one.generation.evaluated == -1
+
+
+def test_when_all_die_after_a_verdict_the_wrong_steps_are_forgotten_too() -> None:
+    one = Machine(2, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
+    one.start()
+    for worker in range(2):
+        one.handle(m.Ready(worker, "host", 0))
+    for worker in range(2):
+        one.handle(m.Verify(worker, 1, 10, Report("s", {})))
+    one.handle(m.Evaluation(0, 20, 0, LeafResult(10, 9, 10, 1.0)))
+    for worker in range(2):
+        one.handle(m.Gone(worker, "died", is_death=True))
+    for worker in (2, 3):
+        actions = one.handle(m.Ready(worker, "host", 8))
+    assert m.RollBack(10) in actions
+    assert m.Trust(8) in actions  # what is done again is not verified until it is
+    assert one.generation is not None
+    assert (one.generation.step, one.generation.evaluated, one.generation.verified) == (8, -1, 8)
+
+
+def test_two_results_of_a_test_leaf_wait_for_the_verdict() -> None:
+    one = Machine(1, 8, "s", last_step=99, scores=Scores(2), verification=Verification(0))
+    one.start()
+    one.handle(m.Ready(0, "host", 0))
+    one.handle(m.Evaluation(0, 5, 0, LeafResult(10, 9, 10, 1.0)))
+    assert one.handle(m.Evaluation(0, 5, 0, LeafResult(10, 8, 10, 1.0))) == []
+    assert one.outcome is None
