@@ -69,7 +69,7 @@ def test_garbage_on_every_port_and_a_second_job_disturb_nobody(workspace: Path) 
 
 def test_an_expelled_worker_that_wakes_up_does_no_harm_and_ends(workspace: Path) -> None:
     """Nobody could kill it: it learns from its connection that it is out."""
-    arguments = ["train", *ENDLESS, "--workers", "3", "--engine", "weak", "--patience", "2", "--run", "run"]
+    arguments = ["train", *ENDLESS, "--workers", "3", "--engine", "weak", "--patience", "4", "--run", "run"]
     with injection.rules("stop worker=1 step=5 phase=exchange"):
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.engines.weak", *arguments],
