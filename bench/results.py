@@ -81,7 +81,7 @@ def _commit() -> str:
         return done.stdout.strip()
 
     try:
-        changed = " with uncommitted changes" if git("status", "--porcelain", "lockstep", "bench") else ""
+        changed = " with uncommitted changes" if git("status", "--porcelain", "lockstep", "bench", ":!bench/RESULTS.md") else ""
         return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
     except OSError:
         return "unknown"
