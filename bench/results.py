@@ -81,8 +81,8 @@ def _commit() -> str:
         return done.stdout.strip()
 
     try:
-        changed = " with uncommitted changes" if git("status", "--porcelain", "lockstep", "bench", ":!bench/RESULTS.md") else ""
-        return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+        changed = git("status", "--porcelain", "lockstep", "bench", ":!bench/RESULTS.md")
+        return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with uncommitted changes" if changed else "")
     except OSError:
         return "unknown"
 
