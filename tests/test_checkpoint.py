@@ -222,9 +222,9 @@ def test_writing_does_not_hold_up_the_training(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(membership, "send", said.append)
     whole = checkpoint.write
 
-    def slowly(root: Path, one: Snapshot) -> checkpoint.Info:
+    def slowly(root: Path, one: Snapshot, owner: str) -> checkpoint.Info:
         time.sleep(0.3)
-        return whole(root, one)
+        return whole(root, one, owner)
 
     monkeypatch.setattr(checkpoint, "write", slowly)
     writer = Writer(tmp_path, Line("", "", 0), membership)

@@ -61,14 +61,15 @@ def test_verifying_changes_no_bit_also_when_a_worker_dies(workspace: Path, undis
 def test_the_checkpoint_to_go_back_to_is_kept(workspace: Path) -> None:
     """Many newer ones have been written since the last verification, and a replacement needs one to begin with."""
     every = ["--set", "checkpoints.every_steps=1", "--set", "checkpoints.keep=1"]
+    constant = ["--set", "schedule.name=constant", "--set", "schedule.warmup=0"]
     verified = ["--verify-every", "1000", "--workers", "2"]
-    first = run("train", *RECIPE, *every, *verified, "--steps", "8", "--set", "schedule.name=constant", "--run", "run")
+    first = run("train", *RECIPE, *constant, *every, *verified, "--steps", "8", "--run", "run")
     assert first.returncode == 0, first.stderr
     with injection.rules("kill worker=0 step=14 phase=forward; kill worker=1 step=14 phase=forward"):
         resumed = run("resume", "run", "--steps", "24")
     assert len(rows_of("run", "death")) == 2, resumed.stderr
     assert rows_of("run", "generation")[-1]["step"] == 8
-    whole = run("train", *RECIPE, "--workers", "1", "--set", "schedule.name=constant", "--run", "whole")
+    whole = run("train", *RECIPE, *constant, "--workers", "1", "--run", "whole")
     assert digest_in(resumed) == digest_in(whole)
 
 
