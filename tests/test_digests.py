@@ -9,8 +9,8 @@ import pytest
 from lockstep import metrics
 from tests.conftest import Command, digest_in
 
-# Small enough for many runs: 8 leaves of 4 images, evaluated in uneven leaves.
-COMMON = ["--data", "shapes", "--leaves", "8", "--batch-size", "32", "--steps", "20", "--lr", "0.05"]
+# Small enough for many runs: 8 leaves of 2 images, evaluated in uneven leaves.
+COMMON = ["--data", "shapes", "--leaves", "8", "--batch-size", "16", "--steps", "20", "--lr", "0.05"]
 SMALL_EVALUATION = ["--set", "evaluation.leaf_batch=70", "--set", "evaluation.max_leaves=4"]
 RESNET = ["resnet20-cifar10", *COMMON, *SMALL_EVALUATION]
 DROPOUT = ["demo", *COMMON, *SMALL_EVALUATION, "--set", "model.dropout=0.3"]
@@ -35,7 +35,7 @@ def test_digest_and_evaluation_do_not_depend_on_the_number_of_workers(lockstep: 
 
 def test_two_threads_give_other_bits(lockstep: Command) -> None:
     """The control: were the digest blind, or the threads ignored, this would fail."""
-    short = [*RESNET, "--steps", "2", "--workers", "1"]
+    short = [*RESNET, "--batch-size", "32", "--steps", "2", "--workers", "1"]
     one = digest_in(lockstep("train", *short, "--run", "one"))
     two = digest_in(lockstep("train", *short, "--threads", "2", "--run", "two"))
     assert one != two
