@@ -174,6 +174,7 @@ def test_a_redone_step_replaces_only_a_damaged_or_a_wrong_checkpoint(tmp_path: P
 def test_leftovers_of_a_killed_writer_are_no_checkpoints(tmp_path: Path) -> None:
     good = checkpoint.write(tmp_path, snapshot(1))
     shutil.copytree(good.path, tmp_path / ".step-000000009.4711")
+    shutil.copytree(good.path, tmp_path / ".step-incoming.3")  # from a worker that cannot see the directory
     newest, problems = checkpoint.newest_good(tmp_path)
     assert newest == good
     assert problems == []

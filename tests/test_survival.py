@@ -6,12 +6,14 @@ Failures are injected at a chosen worker, step and phase. Every scenario trains 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from lockstep import injection
+from lockstep.data.shapes import materialize
 from tests.conftest import ENDLESS, RECIPE, digest_in, run, start, stop_and_compare
 from tests.test_resume import rows_of, wait_for_step
 
@@ -151,3 +153,23 @@ def test_a_crash_loop_ends_with_its_first_cause(workspace: Path) -> None:
     result = run("train", *RECIPE, "--set", f"model.name={workspace}/mine.py:net", "--workers", "1", "--run", "run")
     assert result.returncode == 1
     assert "deaths without a step in between; the first: worker 0 was killed by SIGKILL" in result.stderr
+
+
+def test_data_that_are_pulled_away_keep_only_new_workers_out(workspace: Path) -> None:
+    """Whoever has opened them reads on; the replacement of a dead worker cannot, and one sentence says why."""
+    shutil.copytree(materialize(), workspace / "data")
+    process = start("train", *ENDLESS, "--data", "data", "--workers", "2", "--run", "run")
+    wait_for_step(process, "run", 5)
+    shutil.rmtree(workspace / "data")
+    psutil.Process(process.pid).children()[0].kill()
+    deadline = time.monotonic() + 30
+    while not rows_of("run", "refused"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    wait_for_step(process, "run", rows_of("run", "train")[-1]["step"] + 5)
+    assert run("stop", "run").returncode == 0
+    _, shown = process.communicate(timeout=30)
+    assert "it cannot set itself up: there is no directory" in shown
+    assert "Traceback" not in shown
+    assert rows_of("run", "checkpoint")

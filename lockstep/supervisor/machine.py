@@ -188,8 +188,7 @@ class Machine:
                 self._finished[event.worker] = event.digest
                 return self._end_if_finished()
             case Raised():
-                place = "" if event.user or not event.where else f"{event.where}: "
-                return self._end(Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
+                return self._on_raised(event)
             case Gone():
                 return self._on_gone(event)
             case CheckpointTime():
@@ -237,13 +236,7 @@ class Machine:
                     Warn(f"worker {id_} computes other bits than this run: {what}; --allow-mixed lets it take part"),
                 ]
                 continue
-            self._drop(id_)
-            self.num_workers -= 1
-            actions += [
-                Record({"kind": "refused", "worker": id_, "what": what, "step": max(0, self._reached)}),
-                Warn(f"worker {id_} is refused, because it computes other bits than this run: {what}"),
-                Kill(id_),
-            ]
+            actions += self._refuse(id_, f"it computes other bits than this run: {what}")
             if not self.workers:
                 sentence = (
                     f"worker {id_} computes other bits than this run: {what}; train it where it began, start a new "
@@ -251,6 +244,26 @@ class Machine:
                 )
                 return actions + self._end(Outcome("failed", None, sentence, id_, user=True))
         return actions
+
+    def _refuse(self, worker: int, why: str) -> list[Action]:
+        """Go on without a process that cannot take part; another one like it could not either, so none is started."""
+        self._drop(worker)
+        self.num_workers -= 1
+        return [
+            Record({"kind": "refused", "worker": worker, "what": why, "step": max(0, self._reached)}),
+            Warn(f"worker {worker} is refused, because {why}" + ("; the others go on" if self.workers else "")),
+            Kill(worker),
+        ]
+
+    def _is_dispensable(self, worker: int) -> bool:
+        """A process that has not come so far as to be a member, while others are."""
+        return worker not in self.members and bool(self.members)
+
+    def _on_raised(self, event: Raised) -> list[Action]:
+        if self._is_dispensable(event.worker):
+            return self._refuse(event.worker, f"it cannot set itself up: {event.message.strip().splitlines()[-1]}")
+        place = "" if event.user or not event.where else f"{event.where}: "
+        return self._end(Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
 
     def _propose(self) -> list[Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
@@ -403,6 +416,8 @@ class Machine:
         return {leaf: id_ for id_, leaves in shares for leaf in leaves}
 
     def _on_gone(self, event: Gone) -> list[Action]:
+        if not event.is_death and self._is_dispensable(event.worker):
+            return self._refuse(event.worker, f"it {event.how}")
         if not event.is_death:
             return self._end(Outcome("failed", None, event.how, event.worker, died=True))
         return self._remove(event.worker, event.how)

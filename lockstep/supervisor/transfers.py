@@ -35,7 +35,7 @@ async def send(path: Path | None, writer: asyncio.StreamWriter) -> None:
 
 async def receive(root: Path, worker: int, reader: asyncio.StreamReader) -> Message:
     """A checkpoint from a worker, put in its place when its checksums are right; what to answer."""
-    temporary = root / f".step-from-worker-{worker}"
+    temporary = root / f".step-incoming.{worker}"
     try:
         await asyncio.to_thread(shutil.rmtree, temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

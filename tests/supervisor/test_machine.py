@@ -384,6 +384,25 @@ def test_a_worker_refused_as_the_last_one_holds_nobody_up() -> None:
     assert one.members == [0]
 
 
+def test_a_replacement_that_cannot_set_itself_up_ends_no_healthy_job() -> None:
+    """Its data were pulled away, or a library is missing on its host: the others go on, and none is started for it."""
+    for event in (
+        m.Raised(2, "there is no directory data", "set-up", user=True),
+        m.Gone(2, "ended with exit code 1", is_death=False),
+    ):
+        one = ready(machine(2))
+        one.handle(m.Gone(1, "died", is_death=True))
+        promise(one, 0, 4)
+        actions = one.handle(event)
+        assert one.outcome is None
+        assert m.Kill(2) in actions
+        assert not [a for a in actions if isinstance(a, m.Start)]
+        (warning,) = [a.text for a in actions if isinstance(a, m.Warn)]
+        assert warning.startswith("worker 2 is refused, because it ")
+        one.handle(m.Raised(0, "boom", "step 4", user=False))
+        assert one.outcome is not None
+
+
 def test_a_run_is_not_continued_on_another_machine_unless_mixing_is_allowed() -> None:
     one, _ = start_with([THERE, THERE], probe=HERE)
     assert one.outcome is not None
