@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config import Checkpoints
 from lockstep.digest import digest, entries_of_file, entries_of_tensors
 from lockstep.errors import UserError
+from lockstep.state import State, state_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,21 +56,18 @@ class Info:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy of the state that training does not touch any more."""
+    """What is written: the state after so many steps, and what is known of evaluations."""
 
     step: int
-    model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    state: State
     best: dict[str, Any] | None
     evaluated: int
-    tally: list[list[float]]
 
     def digest(self) -> str:
-        return digest(entries_of_tensors(self.model.items()))
+        return digest(entries_of_tensors(self.state.model.items()))
 
     def state_digest(self) -> str:
-        entries = entries_of_tensors(self.model.items()) + entries_of_tensors(self.optimizer.items(), "optimizer/")
-        return digest(entries, also=f"step {self.step}")
+        return state_digest(self.state.model.items(), self.state.optimizer.items(), self.step)
 
 
 def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
@@ -105,8 +103,8 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
-        save_file(snapshot.model, temporary / FILES[0])
-        save_file(snapshot.optimizer, temporary / FILES[1])
+        save_file(snapshot.state.model, temporary / FILES[0])
+        save_file(snapshot.state.optimizer, temporary / FILES[1])
         document = {
             "version": FORMAT_VERSION,
             "step": snapshot.step,
@@ -114,7 +112,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
             "state_digest": snapshot.state_digest(),
             "best": snapshot.best,
             "evaluated": snapshot.evaluated,
-            "tally": snapshot.tally,
+            "tally": snapshot.state.tally,
             "files": {name: _checksum(temporary / name) for name in FILES},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
@@ -226,21 +224,26 @@ def pinned_newest(root: Path) -> Iterator[tuple[Info | None, list[str]]]:
     """As `newest_good`, under a name of its own: training that goes on meanwhile may delete what it has written."""
     with tempfile.TemporaryDirectory(prefix=".pinned-", dir=root.parent) as directory:
         for _ in range(PIN_TRIES):
-            problems: list[str] = []
             listed = sorted(root.glob("step-*"), reverse=True)
-            for path in listed:
-                pin = Path(directory) / path.name
-                try:
-                    _link(path, pin)
-                    yield verify(pin), problems
-                    return
-                except (Damaged, FileNotFoundError) as damage:
-                    shutil.rmtree(pin, ignore_errors=True)
-                    if path.exists():
-                        problems.append(str(damage).replace(str(pin), str(path)))
-            if not listed or problems:
+            found, problems = _pin(listed, Path(directory))
+            if found is not None or problems or not listed:
                 break
-        yield None, problems
+        yield found, problems
+
+
+def _pin(listed: list[Path], directory: Path) -> tuple[Info | None, list[str]]:
+    """The first of these that is good, and what is wrong with those before it that have not just gone."""
+    problems: list[str] = []
+    for path in listed:
+        pin = directory / path.name
+        try:
+            _link(path, pin)
+            return verify(pin), problems
+        except (Damaged, FileNotFoundError) as damage:
+            shutil.rmtree(pin, ignore_errors=True)
+            if path.exists():
+                problems.append(str(damage).replace(str(pin), str(path)))
+    return None, problems
 
 
 def _link(path: Path, pin: Path) -> None:
@@ -259,8 +262,8 @@ def digest_of_files(info: Info) -> str:
     return digest(entries_of_file(info.path / FILES[0]))
 
 
-def load(path: Path, expected: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights and optimizer state; a UserError if they are those of another model."""
+def load(path: Path, expected: dict[str, Tensor]) -> State:
+    """The state; a UserError if it is that of another model."""
     from safetensors.torch import load_file
 
     model = load_file(path / FILES[0])
@@ -273,4 +276,4 @@ def load(path: Path, expected: dict[str, Tensor]) -> tuple[dict[str, Tensor], di
                 f"{path} is a checkpoint of another model: {name!r} has shape {tuple(model[name].shape)} there and "
                 f"{tuple(tensor.shape)} here"
             )
-    return model, load_file(path / FILES[1])
+    return State(model, load_file(path / FILES[1]), read_info(path).tally)

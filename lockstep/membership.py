@@ -35,7 +35,7 @@ class Position(Protocol):
 
 
 @dataclass
-class Snapshot:
+class SentBack:
     """The position of a worker that has been sent back, until its loop is there."""
 
     index: int
@@ -179,7 +179,7 @@ class Membership:
             self.goes_back = False
         elif generation.goes_back:
             # From now on a promise speaks of the snapshot, also if another generation comes before the loop is there.
-            self.position = Snapshot(generation.step)
+            self.position = SentBack(generation.step)
             self.goes_back = True
 
     def _promise(self, number: int) -> None:

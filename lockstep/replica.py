@@ -21,6 +21,7 @@ from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
 from lockstep.spans import Spans
+from lockstep.state import State, state_digest
 
 
 class Replica:
@@ -40,8 +41,7 @@ class Replica:
         self._integers = [b for _, b in self.model.named_buffers() if not b.is_floating_point()]
         self._integers_at_start = [b.clone() for b in self._integers]
         self.tally: list[list[float]] = []
-        """Loss and hits of every step since the last row of metrics. It travels with the state: whoever writes the
-        next row must know all of its steps."""
+        """A part of the state, see `State`."""
         self.optimizer = optim.build(recipe.optimizer, self.model)
         self.learning_rate = schedule.learning_rate(
             recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
@@ -147,19 +147,17 @@ class Replica:
     def state_digest(self, step: int) -> str:
         """The digest of everything that training goes on from."""
         self.rewind()
-        entries = entries_of_tensors(self.named_state())
-        entries += entries_of_tensors(optim.named_state(self.optimizer, self.model).items(), "optimizer/")
-        return digest(entries, also=f"step {step}")
+        return state_digest(self.named_state(), optim.named_state(self.optimizer, self.model).items(), step)
 
     def probe(self, batch: Batch, seed: int) -> str:
         """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
         another one would give the run other bits."""
-        model, optimizer = self.copy_state()
+        before = self.copy_state()
         vector = self.gradient(batch, seed)
         self.apply(vector, 0)
         self.pool.give(vector)
         found = self.state_digest(1)
-        self.load(model, optimizer)
+        self.load(before)
         self.spans.take()
         return found
 
@@ -167,8 +165,8 @@ class Replica:
         """About the size of a checkpoint: weights and buffers, and an optimizer that keeps as much again."""
         return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
-    def copy_state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Contiguous copies of weights and buffers, and of the optimizer's state, in the memory of the host.
+    def copy_state(self) -> State:
+        """Contiguous copies in the memory of the host.
 
         It is the state at the start of the step, also when a leaf has left its marks on the statistics.
         """
@@ -179,17 +177,18 @@ class Replica:
 
         model = {name: copy(tensor) for name, tensor in self.named_state()}
         optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
-        return model, optimizer
+        return State(model, optimizer, list(self.tally))
 
-    def load(self, state: dict[str, Tensor], optimizer_state: dict[str, Tensor]) -> None:
-        """Set weights, buffers and optimizer; names and shapes have been checked by the reader."""
+    def load(self, state: State) -> None:
+        """Go on from this state; names and shapes have been checked by whoever read it."""
         with torch.no_grad():
             for name, tensor in self.named_state():
-                tensor.copy_(state[name])
+                tensor.copy_(state.model[name])
         self._statistics_at_start.copy_(self.statistics)
         for start, live in zip(self._integers_at_start, self._integers, strict=True):
             start.copy_(live)
-        optim.load_state(self.optimizer, self.model, optimizer_state)
+        optim.load_state(self.optimizer, self.model, state.optimizer)
+        self.tally = list(state.tally)
 
 
 def standardize(images: Tensor) -> Tensor:

@@ -19,18 +19,9 @@ from lockstep.generation import Generation
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
+from lockstep.state import State
 from lockstep.step import Leaf, Step
 from lockstep.strategies.synchronous import Synchronous
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A state that was verified, in the memory of the host."""
-
-    step: int
-    model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    tally: list[list[float]]
 
 
 @dataclass
@@ -42,7 +33,8 @@ class Verifier:
     strategy: Synchronous
     membership: Membership
     reporter: Reporter
-    _snapshot: Snapshot | None = None
+    _snapshot: tuple[int, State] | None = None
+    """The last verified step and its state; None for one who has joined since."""
     _sums: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     """A checksum of every leaf computed here since the snapshot, to be compared in a replay."""
     _digests: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -84,19 +76,18 @@ class Verifier:
             self._keep(step)
 
     def _keep(self, step: Step) -> None:
-        self._snapshot = Snapshot(step.index, *self.replica.copy_state(), list(self.replica.tally))
+        self._snapshot = step.index, self.replica.copy_state()
         self._sums.clear()
         self._digests.clear()
 
     def _go_back(self, step: Step) -> None:
-        snapshot = self._snapshot
-        assert snapshot is not None, "the supervisor sent back a member that has no snapshot"
-        assert snapshot.step == self.membership.current.verified
-        self.replica.load(snapshot.model, snapshot.optimizer)
-        self.replica.tally = list(snapshot.tally)
+        assert self._snapshot is not None, "the supervisor sent back a member that has no snapshot"
+        index, state = self._snapshot
+        assert index == self.membership.current.verified
+        self.replica.load(state)
         self._sums.clear()
         self._digests.clear()
-        step.restart(snapshot.step)
+        step.restart(index)
         self.membership.goes_back = False
 
     def _note(self, leaf: Leaf, contribution: Vector) -> None:
@@ -165,13 +156,13 @@ class Verifier:
 
     def _replay(self, step: Step) -> dict[str, Any]:
         """Do the steps since the snapshot again, alone, and find the first in which a leaf of mine had other bits."""
-        snapshot = self._snapshot
-        if snapshot is None:  # copied its state after the last verification: what it says counts for nothing
+        if self._snapshot is None:
             return {"state": "", "diverged": None}
+        first, verified = self._snapshot
         now = self.replica.copy_state()
-        self.replica.load(snapshot.model, snapshot.optimizer)
+        self.replica.load(verified)
         diverged = None
-        for index in range(snapshot.step, step.index):
+        for index in range(first, step.index):
             alone = step.alone(index)
             for leaf in alone.missing():
                 self.reporter.at(index, leaf.index)
@@ -185,7 +176,7 @@ class Verifier:
             alone.release()
             self.replica.pool.give(alone.reduced)
         state = self.replica.state_digest(step.index)
-        self.replica.load(*now)
+        self.replica.load(now)
         self.reporter.at(step.index, None)
         return {"state": state, "diverged": diverged}
 

@@ -165,8 +165,7 @@ def save_if_due(worker: Worker, done: int) -> None:
 
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
-    model, optimizer = worker.replica.copy_state()
-    return checkpoint.Snapshot(done, model, optimizer, worker.best, worker.evaluated, list(worker.replica.tally))
+    return checkpoint.Snapshot(done, worker.replica.copy_state(), worker.best, worker.evaluated)
 
 
 def check_reduced(worker: Worker, step: Step) -> None:
@@ -221,12 +220,11 @@ def restore(worker: Worker, stored: str, line: Line) -> None:
     replica = worker.replica
     try:
         with line.checkpoint(Path(stored)) as path:
-            replica.load(*checkpoint.load(path, dict(replica.named_state())))
-            info = checkpoint.read_info(path)
+            replica.load(checkpoint.load(path, dict(replica.named_state())))
+            worker.first = checkpoint.read_info(path).step
     except (checkpoint.Damaged, FileNotFoundError):
         raise UserError(f"{stored} has gone since the start, as when training goes on meanwhile: try again") from None
-    replica.tally, worker.first = info.tally, info.step
-    worker.step.restart(info.step)
+    worker.step.restart(worker.first)
 
 
 @contextmanager

@@ -20,19 +20,14 @@ from lockstep.config import Checkpoints
 from lockstep.errors import UserError
 from lockstep.line import Line
 from lockstep.membership import Membership
+from lockstep.state import State
 from lockstep.writer import Writer
 
 
 def snapshot(step: int) -> Snapshot:
     model = {"b": torch.arange(6.0).view(2, 3), "a": torch.tensor(step)}
-    return Snapshot(
-        step,
-        model,
-        {"b/momentum_buffer": torch.ones(2, 3)},
-        best={"top1": 0.5, "step": 1},
-        evaluated=1,
-        tally=[[0.5, 2.0, 3.0]],
-    )
+    state = State(model, {"b/momentum_buffer": torch.ones(2, 3)}, tally=[[0.5, 2.0, 3.0]])
+    return Snapshot(step, state, best={"top1": 0.5, "step": 1}, evaluated=1)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -40,15 +35,16 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert checkpoint.verify(info.path) == info
     assert (info.step, info.best, info.evaluated) == (7, {"top1": 0.5, "step": 1}, 1)
     assert checkpoint.digest_of_files(info) == info.digest == snapshot(7).digest()
-    model, optimizer = checkpoint.load(info.path, snapshot(7).model)
-    assert torch.equal(model["b"], snapshot(7).model["b"])
-    assert torch.equal(optimizer["b/momentum_buffer"], torch.ones(2, 3))
+    state = checkpoint.load(info.path, snapshot(7).state.model)
+    assert torch.equal(state.model["b"], snapshot(7).state.model["b"])
+    assert torch.equal(state.optimizer["b/momentum_buffer"], torch.ones(2, 3))
+    assert state.tally == [[0.5, 2.0, 3.0]]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000007"]
 
 
 def test_the_digest_sees_names_shapes_types_and_bytes() -> None:
     def digest(tensors: dict[str, torch.Tensor]) -> str:
-        return Snapshot(0, tensors, {}, None, -1, []).digest()
+        return Snapshot(0, State(tensors, {}), None, -1).digest()
 
     base = {"x": torch.zeros(2, 3), "y": torch.ones(1)}
     variants = [
@@ -68,9 +64,9 @@ def test_the_digest_sees_names_shapes_types_and_bytes() -> None:
 
 def test_the_state_digest_also_sees_optimizer_and_step() -> None:
     base = snapshot(7)
-    assert base.state_digest() != Snapshot(8, base.model, base.optimizer, None, -1, []).state_digest()
-    assert base.state_digest() != Snapshot(7, base.model, {}, None, -1, []).state_digest()
-    assert base.state_digest() == Snapshot(7, base.model, base.optimizer, None, 5, []).state_digest()
+    assert base.state_digest() != Snapshot(8, base.state, None, -1).state_digest()
+    assert base.state_digest() != Snapshot(7, State(base.state.model, {}), None, -1).state_digest()
+    assert base.state_digest() == Snapshot(7, base.state, None, 5).state_digest()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "checkpoint.json"])
@@ -167,7 +163,7 @@ def test_a_redone_step_replaces_only_a_damaged_or_a_wrong_checkpoint(tmp_path: P
     (first.path / "model.safetensors").write_bytes(b"broken")
     assert checkpoint.verify(checkpoint.write(tmp_path, snapshot(1)).path) == first
     right = snapshot(1)
-    right.optimizer["b/momentum_buffer"][0, 0] = 2.0
+    right.state.optimizer["b/momentum_buffer"][0, 0] = 2.0
     assert checkpoint.write(tmp_path, right).state_digest == right.state_digest() != first.state_digest
 
 
@@ -185,7 +181,7 @@ def test_leftovers_of_a_killed_writer_are_no_checkpoints(tmp_path: Path) -> None
 def test_another_model_and_another_version_are_refused(tmp_path: Path) -> None:
     path = checkpoint.write(tmp_path, snapshot(1)).path
     with pytest.raises(UserError, match="only the model has 'c'"):
-        checkpoint.load(path, {**snapshot(1).model, "c": torch.ones(1)})
+        checkpoint.load(path, {**snapshot(1).state.model, "c": torch.ones(1)})
     with pytest.raises(UserError, match="only the checkpoint has 'b'"):
         checkpoint.load(path, {"a": torch.tensor(1)})
     document = json.loads((path / "checkpoint.json").read_text())

@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from lockstep.exchange import tree
 from lockstep.exchange.group import Group
 from lockstep.replica import Replica
+from lockstep.state import State
 from lockstep.step import Step
 
 CATCH_UP_TAG = 1 << 24
@@ -71,11 +72,11 @@ def pack(replica: Replica, step: Step) -> torch.Tensor:
 
     The last reduced vector belongs to it: the joiner may be the only one left who can give it to a member behind.
     """
-    model, optimizer = replica.copy_state()
-    named = {f"model/{name}": tensor for name, tensor in model.items()}
-    named |= {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
+    state = replica.copy_state()
+    named = {f"model/{name}": tensor for name, tensor in state.model.items()}
+    named |= {f"optimizer/{name}": tensor for name, tensor in state.optimizer.items()}
     named["reduced"] = step.reduced.flat.cpu()
-    named["tally"] = torch.tensor(replica.tally, dtype=torch.float64)
+    named["tally"] = torch.tensor(state.tally, dtype=torch.float64)
     return torch.frombuffer(bytearray(save(named)), dtype=torch.uint8).to(replica.device.torch)
 
 
@@ -83,6 +84,5 @@ def unpack(packed: torch.Tensor, replica: Replica) -> torch.Tensor:
     named = load(packed.cpu().numpy().tobytes())
     model = {name.removeprefix("model/"): t for name, t in named.items() if name.startswith("model/")}
     optimizer = {name.removeprefix("optimizer/"): t for name, t in named.items() if name.startswith("optimizer/")}
-    replica.load(model, optimizer)
-    replica.tally = named["tally"].tolist()
+    replica.load(State(model, optimizer, named["tally"].tolist()))
     return named["reduced"]
