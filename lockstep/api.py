@@ -10,49 +10,22 @@ import dataclasses
 import shutil
 import signal
 import socket
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, device, evaluate, models, references, rundirectory, strategies, wire
-from lockstep.config import Data, Job, Recipe, check_recipe, check_workers, with_settings
-from lockstep.data import EMBEDDED, check_source, open_dataset
+from lockstep import checkpoint, evaluate, rundirectory, wire
+from lockstep.check import check_recipe
+from lockstep.config import Job, Recipe
+from lockstep.data import open_dataset
 from lockstep.data.order import steps_of_epochs
-from lockstep.engines import check_engine
-from lockstep.errors import JobError, UserError, unknown
-from lockstep.exchange import tree
+from lockstep.errors import JobError, UserError
 from lockstep.progress import Display, Silent
-from lockstep.recipes import RECIPES
+from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_length
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the user asked for; None means: as the recipe says."""
-
-    data: str | None = None
-    workers: int | None = None
-    leaves: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    steps: int | None = None
-    epochs: float | None = None
-    seed: int | None = None
-    threads: int | None = None
-    device: str = "auto"
-    strategy: str | None = None
-    engine: str | None = None
-    tensorboard: bool = True
-    replace: bool = True
-    patience: float = 10.0
-    verify_every: int | None = None
-    allow_mixed: bool = False
-    settings: list[str] = field(default_factory=list)
-    program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
 
 
 @dataclass(frozen=True)
@@ -80,108 +53,6 @@ class Run:
         return 0 if self.state == "finished" else 128 + signal.Signals[self.signal].value
 
 
-def find_recipe(name: str) -> Recipe:
-    """A built-in recipe, or the one that `file.py:function` returns."""
-    if references.is_reference(name):
-        recipe = references.load(name)()
-        if not isinstance(recipe, Recipe):
-            raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
-        return _with_absolute_model(recipe, references.directory(name))
-    if name not in RECIPES:
-        if name.endswith(".py"):
-            raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
-        raise unknown("recipe", name, RECIPES)
-    return RECIPES[name]()
-
-
-def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
-    """A model in a file is named relative to the recipe's file, and must be found from anywhere."""
-    if not references.is_reference(recipe.model.name):
-        return recipe
-    return replace(recipe, model=replace(recipe.model, name=references.absolute(recipe.model.name, base)))
-
-
-def _with_data(data: Data, asked: str) -> Data:
-    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR's for an embedded one)."""
-    if asked in EMBEDDED:
-        return replace(data, source=asked, path=None)
-    if not Path(asked).exists():
-        raise UserError(
-            f"there is no {asked}: give the directory of the data with --data, or one of {', '.join(EMBEDDED)}"
-        )
-    return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=str(Path(asked).resolve()))
-
-
-def resolve(recipe: Recipe, request: Request) -> Recipe:
-    """The recipe with everything that was asked for, checked but for its data."""
-    if request.data is not None:
-        recipe = replace(recipe, data=_with_data(recipe.data, request.data))
-    changes: dict[str, Any] = {
-        "leaves": request.leaves,
-        "global_batch": request.batch_size,
-        "seed": request.seed,
-        "threads": request.threads,
-    }
-    recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
-    if request.lr is not None:
-        recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
-    recipe = _with_length(recipe, request)
-    recipe = with_settings(replace(recipe, device=device.choose(request.device)), request.settings)
-    recipe = _with_absolute_model(recipe, Path())
-    check_recipe(recipe)
-    check_source(recipe.data.source)
-    models.check_model(recipe.model)
-    return recipe
-
-
-def _with_length(recipe: Recipe, request: Request) -> Recipe:
-    if request.steps is not None and request.epochs is not None:
-        raise UserError("give the length either with --steps or with --epochs, and not with both")
-    if request.steps is not None:
-        return replace(recipe, steps=request.steps, epochs=None)
-    if request.epochs is not None:
-        return replace(recipe, steps=None, epochs=request.epochs)
-    return recipe
-
-
-def default_workers(recipe: Recipe) -> int:
-    """As many as there are GPUs, or cores for the recipe's threads, but no more than leaves."""
-    there = device.count_gpus() if recipe.device == "cuda" else device.count_cores() // recipe.threads
-    return max(1, min(recipe.leaves, there))
-
-
-def _job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
-    workers = request.workers or (stored.workers if stored else default_workers(recipe))
-    job = Job(
-        workers=workers if request.workers is None else request.workers,
-        strategy=request.strategy or (stored.strategy if stored else "allreduce"),
-        engine=request.engine or (stored.engine if stored else "local"),
-        tensorboard=request.tensorboard,
-        replace=request.replace,
-        patience=request.patience,
-        verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),
-        allow_mixed=request.allow_mixed,
-    )
-    if job.verify_every < 0:
-        raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
-    check_workers(recipe, job.workers)
-    strategies.check_strategy(job.strategy)
-    check_engine(job.engine)
-    return job
-
-
-def _first_given(*values: int | None) -> int:
-    return next(value for value in values if value is not None)
-
-
-def cost_of_workers(recipe: Recipe, workers: int) -> str | None:
-    """What a number of workers that does not divide the leaves costs, in words."""
-    effective = tree.effective_members(recipe.leaves, workers)
-    if effective == workers:
-        return None
-    return f"{workers} workers share {recipe.leaves} leaves: as fast as {effective}"
-
-
 def train(
     recipe_name: str,
     request: Request | None = None,
@@ -202,7 +73,7 @@ def train(
                 f"the run {directory.name} exists: add --resume to continue it, or choose another name with --run"
             )
         return _continue(directory, request, display, asked=recipe)
-    job = _job(request, recipe, None)
+    job = resolve_job(request, recipe, None)
     plan = _plan(recipe, job, directory, None, request)
     try:
         rundirectory.create(directory, is_new=run is None)
@@ -226,11 +97,11 @@ def resume(run: str, request: Request | None = None, *, display: Display | None 
 def _continue(directory: RunDirectory, request: Request, display: Display, asked: Recipe | None) -> Run:
     recipe, stored_job = directory.read_config()
     if asked is not None:
-        for sentence in _ignored(_with_length(recipe, request), asked):
+        for sentence in _ignored(with_length(recipe, request), asked):
             display.note(sentence)
-    recipe = _with_length(recipe, request)
+    recipe = with_length(recipe, request)
     check_recipe(recipe)
-    job = _job(request, recipe, stored_job)
+    job = resolve_job(request, recipe, stored_job)
     with directory.locked():
         newest = _newest(directory, display, stored_verified(directory) if job.verify_every else None)
         plan = _plan(recipe, job, directory, newest, request)
@@ -289,7 +160,7 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
             raise UserError(
                 f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
             )
-        plan = _plan(recipe, _job(request, recipe, stored_job), directory, newest, request)
+        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, newest, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.data is not None else plan.best
         return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)

@@ -12,7 +12,8 @@ from lockstep import __version__
 from lockstep.errors import JobError, UserError
 
 if TYPE_CHECKING:
-    from lockstep.api import Request, Run
+    from lockstep.api import Run
+    from lockstep.request import Request
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,14 +115,29 @@ def _length_options(command: argparse.ArgumentParser) -> None:
     length = command.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="K", help="length in steps")
     length.add_argument("--epochs", type=float, metavar="E", help="length in epochs: ceil(E x size / batch) steps")
+    command.add_argument("--stop-at", type=int, metavar="K", help="end after K steps; schedules do not see it")
 
 
 def _recipe_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--data", metavar="PATH|NAME", help="directory of the data, or `shapes` or `synthetic`")
+    command.add_argument(
+        "--data", metavar="PATH|NAME", help="directory, archive, files or glob of the data, or `shapes` or `synthetic`"
+    )
+    command.add_argument("--eval-data", metavar="PATH", help="the test set, if it does not lie beside the training set")
+    command.add_argument(
+        "--hold-out", type=int, metavar="N", help="test on N samples kept out of the training set, for tuning"
+    )
+    command.add_argument("--model", metavar="NAME", help="another model: a known name, timm:NAME or module:function")
     command.add_argument("--leaves", type=int, metavar="V", help="parts of a batch, a power of two; changes the bits")
     command.add_argument("--batch-size", type=int, metavar="B", help="images per step, over all workers")
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
     _length_options(command)
+    command.add_argument(
+        "--scale", type=float, metavar="S", help="batch and learning rate times S, steps divided, as if S workers"
+    )
+    command.add_argument("--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions")
+    command.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=None, help="compile the model; changes the bits"
+    )
     command.add_argument("--seed", type=int, metavar="S", help="seed of weights, order and augmentation")
     command.add_argument("--threads", type=int, metavar="T", help="threads that compute a leaf; changes the bits")
     command.add_argument(
@@ -156,7 +172,7 @@ def _job_options(command: argparse.ArgumentParser) -> None:
 def _request(parsed: argparse.Namespace) -> Request:
     from dataclasses import fields
 
-    from lockstep.api import Request
+    from lockstep.request import Request
 
     given = {key: value for key, value in vars(parsed).items() if key in {field.name for field in fields(Request)}}
     return Request(**given, tensorboard=not getattr(parsed, "no_tensorboard", False))
@@ -275,9 +291,9 @@ def _config(parsed: argparse.Namespace) -> int:
     import dataclasses
     import json
 
-    from lockstep import api
+    from lockstep.request import find_recipe, resolve
 
-    print(json.dumps(dataclasses.asdict(api.resolve(api.find_recipe(parsed.recipe), _request(parsed))), indent=2))
+    print(json.dumps(dataclasses.asdict(resolve(find_recipe(parsed.recipe), _request(parsed))), indent=2))
     return 0
 
 

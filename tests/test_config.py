@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.config import Job, Recipe, Schedule, check_recipe, check_workers, from_plain, to_plain, with_settings
+from lockstep.check import check_recipe, check_workers
+from lockstep.config import Job, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES, demo
+from lockstep.settings import with_settings
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
