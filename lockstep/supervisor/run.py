@@ -31,6 +31,7 @@ from lockstep.supervisor.archive import Archive, stored_probe
 from lockstep.supervisor.control import Control
 from lockstep.supervisor.machine import Losses, Machine
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import Verification
 from lockstep.supervisor.watch import Watch
@@ -95,9 +96,8 @@ class Supervisor:
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
-            last_step=plan.num_steps,
+            saving=Saving(plan.num_steps, required=not plan.evaluate_only and plan.first_step < plan.num_steps),
             scores=Scores(plan.num_evaluation_leaves, plan.best, self._evaluated()),
-            saves=not plan.evaluate_only and plan.first_step < plan.num_steps,
             replace=plan.job.replace,
             watch=Watch(plan.job.patience),
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,

@@ -6,11 +6,12 @@ from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 
 
 def machine(workers: int = 2) -> Machine:
-    one = Machine(num_workers=workers, num_leaves=8, secret="s", last_step=9, scores=Scores(3))
+    one = Machine(num_workers=workers, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
     one.start()
     return one
 
@@ -208,7 +209,7 @@ def test_progress_forgives_deaths() -> None:
 
 
 def test_without_replacement_the_last_death_is_the_end() -> None:
-    one = Machine(2, 8, "s", last_step=9, scores=Scores(3), replace=False)
+    one = Machine(2, 8, "s", saving=Saving(9), scores=Scores(3), replace=False)
     one.start()
     for worker in (0, 1):
         one.handle(m.Ready(worker, "host", 0))
@@ -349,7 +350,7 @@ HERE, THERE = Probe("aa", {"processor": "X", "threads": 1}), Probe("bb", {"proce
 
 
 def start_with(probes: list[Probe], **options: object) -> tuple[Machine, list[m.Action]]:
-    one = Machine(len(probes), 8, "s", last_step=9, scores=Scores(3), **options)  # type: ignore[arg-type]
+    one = Machine(len(probes), 8, "s", saving=Saving(9), scores=Scores(3), **options)  # type: ignore[arg-type]
     one.start()
     actions: list[m.Action] = []
     for worker, probe in enumerate(probes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import (
     Agreed,
@@ -103,7 +104,7 @@ def sent(actions: list[m.Action]) -> list[int]:
 
 
 def test_the_run_goes_back_with_those_who_have_the_snapshot_and_the_others_copy_it() -> None:
-    one = Machine(3, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
+    one = Machine(3, 8, "s", saving=Saving(99), scores=Scores(1), verification=Verification(0))
     one.start()
     for worker in range(3):
         one.handle(m.Ready(worker, "host", 0))
@@ -133,7 +134,7 @@ def test_the_run_goes_back_with_those_who_have_the_snapshot_and_the_others_copy_
 
 
 def test_when_nobody_has_the_snapshot_all_begin_from_a_checkpoint_that_is_trusted() -> None:
-    one = Machine(2, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
+    one = Machine(2, 8, "s", saving=Saving(99), scores=Scores(1), verification=Verification(0))
     one.start()
     for worker in range(2):
         one.handle(m.Ready(worker, "host", 0))
@@ -182,7 +183,7 @@ def test_a_checkpoint_of_wrong_bits_that_comes_late_is_discarded() -> None:
 
 def back_at_ten() -> tuple[Machine, list[m.Action]]:
     """Three workers agreed at step 10; at step 20 worker 1 was wrong, and the others went back."""
-    one = Machine(3, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0), replace=False)
+    one = Machine(3, 8, "s", saving=Saving(99), scores=Scores(1), verification=Verification(0), replace=False)
     one.start()
     for worker in range(3):
         one.handle(m.Ready(worker, "host", 0))
@@ -206,7 +207,7 @@ def test_going_back_forgets_evaluations_of_wrong_bits() -> None:
 
 
 def test_when_all_die_after_a_verdict_the_wrong_steps_are_forgotten_too() -> None:
-    one = Machine(2, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
+    one = Machine(2, 8, "s", saving=Saving(99), scores=Scores(1), verification=Verification(0))
     one.start()
     for worker in range(2):
         one.handle(m.Ready(worker, "host", 0))
@@ -224,7 +225,7 @@ def test_when_all_die_after_a_verdict_the_wrong_steps_are_forgotten_too() -> Non
 
 
 def test_two_results_of_a_test_leaf_wait_for_the_verdict() -> None:
-    one = Machine(1, 8, "s", last_step=99, scores=Scores(2), verification=Verification(0))
+    one = Machine(1, 8, "s", saving=Saving(99), scores=Scores(2), verification=Verification(0))
     one.start()
     one.handle(m.Ready(0, "host", 0))
     one.handle(m.Evaluation(0, 5, 0, LeafResult(10, 9, 10, 1.0)))
