@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench import results
 from bench.accounting import accounting
@@ -51,14 +51,14 @@ def main() -> int:
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     started = time.monotonic()
     for name in given.names or BENCHMARKS:
-        measure(name, given.quick, command, out / f"{name}.json")
-        known = [path for other in BENCHMARKS if (path := out / f"{other}.json").exists()]
-        table.write_text(results.page([json.loads(path.read_text()) for path in known]))
+        document = measure(name, given.quick, command, out / f"{name}.json")
+        page = table.read_text() if table.exists() else ""
+        table.write_text(results.updated(page, document, list(BENCHMARKS)))
     print(f"{time.monotonic() - started:.0f} s; tables in {table.relative_to(ROOT)}")
     return 0
 
 
-def measure(name: str, quick: bool, command: str, path: Path) -> None:
+def measure(name: str, quick: bool, command: str, path: Path) -> dict[str, Any]:
     """Run one benchmark and write its file; run directories live only as long as it takes."""
 
     def say(line: str) -> None:
@@ -71,6 +71,7 @@ def measure(name: str, quick: bool, command: str, path: Path) -> None:
     plain = results.to_plain(result, machine, command, time.monotonic() - started)
     results.write(path, plain)
     print(results.section(plain), flush=True)
+    return plain
 
 
 if __name__ == "__main__":
