@@ -9,7 +9,7 @@ from lockstep.config import Recipe
 from lockstep.data import open_dataset
 from lockstep.device import Device
 from lockstep.membership import Membership
-from lockstep.recipes import demo
+from lockstep.recipes.demo import demo
 from lockstep.replica import Replica
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous

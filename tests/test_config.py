@@ -10,7 +10,8 @@ import pytest
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Job, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
-from lockstep.recipes import RECIPES, demo
+from lockstep.recipes import RECIPES
+from lockstep.recipes.demo import demo
 from lockstep.settings import with_settings
 
 

@@ -144,6 +144,11 @@ def test_a_checkpoint_that_fails_is_a_warning_unless_we_are_stopping() -> None:
     assert one.outcome.state == "failed"
 
 
+def evaluate(one: Machine, step: int) -> None:
+    for leaf in range(3):
+        one.handle(m.Evaluation(0, step, leaf, LeafResult(10, 8, 10, 1.0)))
+
+
 def promise(one: Machine, worker: int, step: int, held: tuple[int, ...] = ()) -> list[m.Action]:
     return one.handle(m.Promised(worker, one._number, step, held))
 
@@ -312,8 +317,7 @@ def test_joiners_go_with_the_last_one_who_had_the_state() -> None:
 
 def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_before_it_goes_on() -> None:
     one = ready(machine(3))
-    for leaf in range(3):
-        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    evaluate(one, step=5)
     one.handle(m.Gone(0, "died", is_death=True))
     promise(one, 1, 5)
     actions = promise(one, 2, 5)
@@ -326,8 +330,7 @@ def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_befor
 
 def test_a_joiner_learns_the_newest_figures() -> None:
     one = ready(machine(2))
-    for leaf in range(3):
-        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    evaluate(one, step=5)
     one.handle(m.Gone(1, "died", is_death=True))
     promise(one, 0, 5)
     assert one.generation is not None
