@@ -28,6 +28,7 @@ class Entry:
 
 MODELS: dict[str, Entry] = {
     "resnet-cifar": Entry("lockstep.models.resnet_cifar", "resnet_cifar", {"depth": 20}),
+    "airbench": Entry("lockstep.models.airbench", "airbench", {"width": 64, "norm_momentum": 0.4}),
     "small": Entry("lockstep.models.small", "small", {"width": 16, "dropout": 0.0}),
 }
 
