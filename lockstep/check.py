@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from lockstep.config import Recipe
+from lockstep.config import Data, Recipe
 from lockstep.errors import UserError
+
+
+def require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise UserError(sentence)
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Everything about the numbers of a recipe that can be wrong."""
     r = recipe
-
-    def require(holds: bool, sentence: str) -> None:
-        if not holds:
-            raise UserError(sentence)
-
     require(
         r.leaves >= 1 and r.leaves & (r.leaves - 1) == 0,
         f"the number of leaves must be a power of two, not {r.leaves}: try {_nearest_power_of_two(r.leaves)}",
@@ -57,8 +57,7 @@ def check_recipe(recipe: Recipe) -> None:
         "Nesterov's update needs a momentum above 0: set optimizer.momentum",
     )
     require(r.optimizer.weight_decay >= 0, f"weight decay must not be negative, but is {r.optimizer.weight_decay}")
-    require(r.data.crop_padding >= 0, f"crop_padding must not be negative, but is {r.data.crop_padding}")
-    require(r.data.prefetch >= 0, f"data.prefetch must not be negative, but is {r.data.prefetch}")
+    check_data(r.data, r.leaf_batch)
     require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
     require(
         min(r.evaluation.every_steps, r.evaluation.max_leaves) >= 0, "the numbers of `evaluation` must not be negative"
@@ -68,6 +67,22 @@ def check_recipe(recipe: Recipe) -> None:
         min(r.checkpoints.every_steps, r.checkpoints.every_epochs, r.checkpoints.every_seconds) >= 0,
         "the intervals of `checkpoints` must not be negative",
     )
+
+
+def check_data(data: Data, leaf_batch: int) -> None:
+    """The numbers of reading and augmentation."""
+    for name in ("crop_padding", "cutout", "prefetch"):
+        number = getattr(data, name)
+        require(number >= 0, f"data.{name} must not be negative, but is {number}")
+    require(0 <= data.shift < 1, f"data.shift is a fraction of the side, from 0 to below 1, not {data.shift}")
+    require(0 <= data.erase <= 1, f"data.erase is a probability, from 0 to 1, not {data.erase}")
+    for name in ("mixup", "cutmix"):
+        alpha = getattr(data, name)
+        require(alpha >= 0 and math.isfinite(alpha), f"data.{name} must be 0 or a positive number, not {alpha}")
+        require(
+            alpha == 0 or leaf_batch >= 2,
+            f"data.{name} mixes the images of a leaf, and a leaf has only one: take a larger batch, or fewer --leaves",
+        )
 
 
 def _nearest_power_of_two(number: int) -> int:

@@ -31,16 +31,18 @@ class Data:
     """So many samples at the end of the training set are kept out of it and take the place of the test set."""
     crop_padding: int = 4
     """Random crop after padding by so many pixels on each side; 0 for none."""
+    pad_mode: Literal["zero", "reflect"] = "zero"
+    """What the crop's border is: black, or the image mirrored."""
     shift: float = 0.0
     """Random shift by up to this fraction of each side, the border pixels repeated; 0 for none."""
-    flip: bool = True
-    """Random horizontal flip."""
+    flip: bool | Literal["alternate"] = True
+    """Random horizontal flip; "alternate": at random in the first epoch, then the other way in every other one."""
     policy: Literal["none", "trivial", "rand"] = "none"
     """Random transformations of colour and geometry: TrivialAugment, or RandAugment with two of magnitude 9 of 30."""
     cutout: int = 0
-    """Side of a square at a random place that is blanked in every image, in pixels; 0 for none."""
+    """Side of a square at a random place that every image loses to its mean colour, in pixels; 0 for none."""
     erase: float = 0.0
-    """Probability with which a random rectangle of an image is blanked (random erasing)."""
+    """Probability with which a random rectangle of an image takes its mean colour (random erasing)."""
     mixup: float = 0.0
     """Alpha of mixup: images are blended with others of their leaf; 0 for none."""
     cutmix: float = 0.0

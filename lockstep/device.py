@@ -98,11 +98,13 @@ class Device:
         import platform
 
         import numpy
+        import PIL
         import torch
 
         facts: dict[str, Any] = {
             "torch": torch.__version__,
             "numpy": numpy.__version__,
+            "pillow": PIL.__version__,
             "python": platform.python_version(),
             "machine": platform.machine(),
             "processor": _processor(),

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep import models, optim, philox, schedule
+from lockstep import mixing, models, optim, philox, schedule
 from lockstep.config import Recipe
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device
@@ -71,8 +70,8 @@ class Replica:
         vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
-            logits = self.model(self.normalize(images))
-            loss = F.cross_entropy(logits, labels)
+            logits = self.model(mixing.mix_images(self.normalize(images), batch.mix))
+            loss = mixing.loss(logits, labels, batch.mix, self.recipe.label_smoothing)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)

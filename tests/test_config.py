@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Job, Recipe, Schedule, from_plain, to_plain
+from lockstep.config import Data, Job, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.demo import demo
@@ -42,6 +43,7 @@ def test_settings_reach_every_level() -> None:
     recipe = with_settings(demo(), ["schedule.lr=0.3", "model.width=8", "optimizer.nesterov=false", "data.flip=False"])
     assert (recipe.schedule.lr, recipe.model.options["width"], recipe.optimizer.nesterov) == (0.3, 8, False)
     assert recipe.data.flip is False
+    assert with_settings(demo(), ["data.flip=alternate"]).data.flip == "alternate"
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,9 @@ def test_settings_reach_every_level() -> None:
         ("leaves=2.5", "int"),
         ("schedule.name=linear", "linear"),
         ("nothing.at.all=1", "unknown key"),
+        ("data.flip=sometimes", "sometimes"),
+        ("data.pad_mode=black", "black"),
+        ("data.policy=auto", "auto"),
     ],
 )
 def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
@@ -75,6 +80,15 @@ def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
         ({"seed": -1}, "seed"),
         ({"log_every": 0}, "log_every"),
         ({"schedule": Schedule(boundaries=(1.0,))}, "one factor per boundary"),
+        ({"data": Data(crop_padding=-1)}, r"data\.crop_padding must not be negative"),
+        ({"data": Data(cutout=-2)}, r"data\.cutout must not be negative"),
+        ({"data": Data(prefetch=-1)}, r"data\.prefetch must not be negative"),
+        ({"data": Data(shift=1.0)}, "fraction of the side"),
+        ({"data": Data(shift=math.nan)}, "fraction of the side"),
+        ({"data": Data(erase=1.5)}, "a probability"),
+        ({"data": Data(mixup=-0.1)}, r"data\.mixup must be 0 or a positive number"),
+        ({"data": Data(cutmix=math.inf)}, r"data\.cutmix must be 0 or a positive number"),
+        ({"data": Data(mixup=0.2), "global_batch": 4}, "a leaf has only one"),
     ],
 )
 def test_wrong_numbers_are_refused(changes: dict[str, object], sentence: str) -> None:

@@ -57,7 +57,7 @@ def open_cifar10(data: Data, seed: int) -> Dataset:
         raise UserError(f"{directory} holds no data_batch_*.bin: give the directory of CIFAR-10's binary version")
     if not test.is_file():
         raise UserError(f"{directory} holds no test_batch.bin: copy it there from CIFAR-10's binary version")
-    augment = Augment(seed=seed, crop_padding=data.crop_padding, flip=data.flip)
+    augment = Augment(data, seed)
     return Dataset(
         train=CifarSource([read_records(path) for path in train], augment),
         test=CifarSource([read_records(test)], None),

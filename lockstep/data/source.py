@@ -8,15 +8,21 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.data.mix import Mix
 from lockstep.data.order import Samples
+
+Images = npt.NDArray[np.uint8]
+"""n x channels x height x width"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (n x channels x height x width, uint8) and their labels."""
+    """Images and their labels."""
 
-    images: npt.NDArray[np.uint8]
+    images: Images
     labels: npt.NDArray[np.int64]
+    mix: Mix | None = None
+    """How the images are to be mixed before they are trained on; no source says so, a leaf does."""
 
 
 class Source(Protocol):

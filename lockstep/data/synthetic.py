@@ -37,7 +37,7 @@ def open_synthetic(data: Data, seed: int) -> Dataset:
     pixels = int(np.prod(SHAPE))
     word = philox.words(seed, philox.STREAM_SYNTHETIC, np.zeros(POOL), np.arange(POOL), num_words=pixels // 4)
     pool = np.ascontiguousarray(word).view(np.uint8).reshape(POOL, *SHAPE)
-    augment = Augment(seed=seed, crop_padding=data.crop_padding, flip=data.flip)
+    augment = Augment(data, seed)
     return Dataset(
         train=SyntheticSource(TRAIN_SIZE, pool, augment),
         test=SyntheticSource(TEST_SIZE, pool, None),

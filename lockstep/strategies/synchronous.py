@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from lockstep import philox
 from lockstep.config import Recipe
+from lockstep.data import mix
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.prefetch import Key, Prefetcher
 from lockstep.data.source import Batch, Source
@@ -145,7 +147,9 @@ class Synchronous:
 
     def _read(self, step: int, leaf: int) -> Batch:
         r = self._recipe
-        return self._source.fetch(samples_of_leaf(r.seed, len(self._source), r.global_batch, r.leaves, step, leaf))
+        samples = samples_of_leaf(r.seed, len(self._source), r.global_batch, r.leaves, step, leaf)
+        batch = self._source.fetch(samples)
+        return replace(batch, mix=mix.draw(r.data, r.seed, step, leaf, *batch.images.shape[-2:]))
 
     def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """What I shall compute after this leaf."""
