@@ -58,6 +58,19 @@ def check_recipe(recipe: Recipe) -> None:
     )
     require(r.optimizer.weight_decay >= 0, f"weight decay must not be negative, but is {r.optimizer.weight_decay}")
     require(r.data.crop_padding >= 0, f"crop_padding must not be negative, but is {r.data.crop_padding}")
+    require(r.data.hold_out >= 0, f"data.hold_out must not be negative, but is {r.data.hold_out}")
+    require(
+        not r.data.hold_out or r.data.eval_path is None,
+        "test either on held-out samples (--hold-out) or on a test set of its own (--eval-data), and not on both",
+    )
+    require(
+        len(r.data.mean) == len(r.data.deviation) and all(map(math.isfinite, r.data.mean)),
+        "data.mean and data.deviation take one finite number per channel each: give both, or none",
+    )
+    require(
+        all(math.isfinite(one) and one > 0 for one in r.data.deviation),
+        "every data.deviation must be a positive number",
+    )
     require(r.data.prefetch >= 0, f"data.prefetch must not be negative, but is {r.data.prefetch}")
     require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
     require(

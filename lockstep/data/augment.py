@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lockstep import philox
 from lockstep.data.order import Samples
+from lockstep.data.source import Batch, Source
 
 Images = npt.NDArray[np.uint8]
 
@@ -31,6 +32,21 @@ class Augment:
         if self.flip:
             images = mirror(images, (word[:, 2] >> np.uint32(31)).astype(bool))
         return images
+
+
+class Augmented:
+    """A source whose images are augmented as they are fetched."""
+
+    def __init__(self, source: Source, augment: Augment) -> None:
+        self._source, self._augment = source, augment
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def fetch(self, samples: Samples) -> Batch:
+        batch = self._source.fetch(samples)
+        images = self._augment(batch.images, samples)
+        return Batch(images=np.ascontiguousarray(images), labels=batch.labels)
 
 
 def crop(images: Images, padding: int, top: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> Images:
