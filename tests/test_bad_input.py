@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,22 +109,6 @@ def test_a_checkpoint_of_another_model(lockstep: Command, workspace: Path) -> No
 def test_fewer_steps_than_done(lockstep: Command) -> None:
     assert lockstep("train", *TINY, "--steps", "3", "--workers", "1", "--run", "run").returncode == 0
     assert "has 3 steps already" in refused(lockstep("resume", "run", "--steps", "2"))
-
-
-@pytest.fixture
-def small_disk(workspace: Path) -> Iterator[Path]:
-    """A real file system of 64 KiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    mount = workspace / "small"
-    mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], capture_output=True, text=True
-    )
-    if made.returncode:
-        pytest.skip(f"cannot mount a tmpfs: {made.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
 def test_a_disk_too_small_for_a_checkpoint_is_refused_before_the_first_step(

@@ -28,6 +28,8 @@ SITE = "https://www.cs.toronto.edu/~kriz/"
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
 """In a row without a byte; one that brings some starts the count anew."""
+BACK_OFF_SECONDS = 0.5
+"""Before the second attempt; twice as long before each further one."""
 CHUNK = 1 << 18
 
 Progress = Callable[[int, int | None], None]
@@ -76,9 +78,7 @@ class _Again(Exception):  # noqa: N818
     """An attempt that may go better the next time."""
 
 
-def get(
-    wanted: Archive, directory: Path, url: str | None, progress: Progress, sleep: Callable[[float], None] = time.sleep
-) -> Path:
+def get(wanted: Archive, directory: Path, url: str | None, progress: Progress) -> Path:
     """The folder with a data set below a directory, downloaded and unpacked if it is not there yet."""
     folder = directory / wanted.folder
     if is_complete(folder, wanted):
@@ -91,7 +91,7 @@ def get(
         else:
             part = directory / f"{wanted.name}.part"
             with _locked(part):
-                _download(wanted, part, url, progress, sleep)
+                _download(wanted, part, url, progress)
                 _lay_out(part, folder, wanted)
                 part.unlink()
     except OSError as error:
@@ -138,7 +138,7 @@ def _lay_out(packed: Path, folder: Path, wanted: Archive) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _download(wanted: Archive, part: Path, url: str | None, progress: Progress, sleep: Callable[[float], None]) -> None:
+def _download(wanted: Archive, part: Path, url: str | None, progress: Progress) -> None:
     """Go on until the archive is whole, and has its checksum."""
     address = url or SITE + wanted.name
     if urllib.parse.urlsplit(address).scheme not in ("http", "https"):
@@ -155,7 +155,7 @@ def _download(wanted: Archive, part: Path, url: str | None, progress: Progress, 
                 raise UserError(
                     f"cannot download {address} ({problem}): look at the network and try again, what is there is kept"
                 ) from None
-            sleep(2.0 ** (failures - 2))
+            time.sleep(BACK_OFF_SECONDS * 2 ** (failures - 1))
     found = _md5(part)
     if found != wanted.md5:
         part.unlink()

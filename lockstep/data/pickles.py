@@ -100,6 +100,12 @@ class _Reader(pickle._Unpickler):
         if code in {getattr(pickle, name)[0] for name in _INSTRUCTIONS.split()}
     }
 
+    def _load_bytes(self) -> None:
+        """A bytearray, whose memory Python would reserve before it looks whether there is so much to read."""
+        self.append(self.read(int.from_bytes(self.read(8), "little")))  # type: ignore[attr-defined]
+
+    dispatch[pickle.BYTEARRAY8[0]] = _load_bytes  # type: ignore[assignment]
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
             raise _Forbidden(f"{module}.{name}")
