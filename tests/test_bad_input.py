@@ -51,6 +51,10 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--run", "/proc/nowhere"], "choose another place with --run"),
         (["train", "demo", "--set", "model.name=smal"], "did you mean 'small'"),
         (["train", "demo", "--set", "data.source=shape"], "did you mean 'shapes'"),
+        (["train", "demo", "--set", "data.source=mnist"], "known are cifar10, cifar100, shapes"),
+        (["train", "demo", "--model", "lenet"], "known are"),
+        (["train", "demo", "--hold-out", "10000"], "has 10000 samples, so 10000 cannot be held out"),
+        (["train", "demo", "--data", "*.bin"], "no file fits this pattern: give the directory"),
         (["train", "demo", "--epochs", "0"], "epochs must be positive"),
         (["resume", "last"], "there is no run"),
         (["evaluate", "nothing"], "is not a run"),
@@ -59,6 +63,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",
 )
 def test_bad_arguments(lockstep: Command, workspace: Path, arguments: list[str], sentence: str) -> None:
+    """F7 among others: unknown data sets and models are refused, with the known ones."""
     assert sentence in refused(lockstep(*arguments))
     assert not (workspace / "runs").exists()
 

@@ -14,7 +14,7 @@ from lockstep.config import Data
 from lockstep.data import channels, open_dataset
 from lockstep.device import Device
 from lockstep.replica import Replica
-from tests.alone import tiny_recipe
+from tests.alone import tiny_recipe, train
 from tests.data import files
 from tests.data.test_cifar import opened, write
 
@@ -66,3 +66,11 @@ def test_training_and_test_images_are_normalised_by_the_same_numbers() -> None:
     assert torch.equal(normalized(recipe.data), (images.float() - mean) / deviation)
     given = replace(recipe.data, mean=(1.0, 2.0, 3.0), deviation=(2.0, 2.0, 4.0))
     assert normalized(given)[0, 2, 0, 0] == (images[0, 2, 0, 0].item() - 3) / 4
+
+
+def test_another_normalisation_gives_other_bits() -> None:
+    """F11: the control; and measured numbers give the bits of the same numbers in the recipe."""
+    image, channel = (tiny_recipe(data=Data(source="shapes", standardize=how)) for how in ("image", "channel"))
+    found = open_dataset(channel.data, 0).channels
+    given = replace(channel, data=replace(channel.data, mean=found.mean, deviation=found.deviation))
+    assert train(image).digest() != train(channel).digest() == train(given).digest()
