@@ -19,6 +19,7 @@ from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import open_dataset
 from lockstep.data.order import steps_of_epochs
+from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError
 from lockstep.progress import Display, Silent
 from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_length
@@ -81,7 +82,7 @@ def train(
         return train(recipe_name, request, display=display)
     with directory.locked():
         try:
-            directory.write_config(recipe, job)
+            directory.write_config(plan.recipe, job)
         except OSError as error:
             raise UserError(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
@@ -110,7 +111,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.num_steps} asked for: give "
                 "a greater length, or start a new run"
             )
-        directory.write_config(recipe, job)
+        directory.write_config(plan.recipe, job)
         return _supervise(plan, display)
 
 
@@ -126,8 +127,13 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     return [
         f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
         for key in old
-        if key in new and old[key] != new[key] and key not in ("steps", "epochs")
+        if key in new and old[key] != new[key] and key not in ("steps", "epochs") and not _was_measured(key, new[key])
     ]
+
+
+def _was_measured(key: str, asked: Any) -> bool:
+    """Whether a command left open what the run measured at its start."""
+    return key in ("data.mean", "data.deviation") and not asked
 
 
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
@@ -152,7 +158,10 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
     request, display = request or Request(), display or Silent()
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
-    if request.data is not None:
+    elsewhere = request.data is not None or request.eval_data is not None
+    if elsewhere and request.hold_out is None:
+        request = replace(request, hold_out=0)
+    if request.hold_out is not None:
         recipe = resolve(recipe, request)
     with checkpoint.pinned_newest(directory.checkpoints) as (newest, problems):
         _warn_of(problems, display)
@@ -162,7 +171,7 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
             )
         plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, newest, request)
         # Figures on other data are not compared with the run's own.
-        best = None if request.data is not None else plan.best
+        best = None if request.hold_out is not None else plan.best
         return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
 
 
@@ -171,6 +180,7 @@ def _plan(
 ) -> supervisor.Plan:
     """Open the data, which checks it, and work out the length."""
     dataset = open_dataset(recipe.data, recipe.seed)
+    recipe = _with_channels(recipe, dataset)
     num_steps = recipe.steps
     if num_steps is None:
         assert recipe.epochs is not None
@@ -185,6 +195,14 @@ def _plan(
         best=_best(directory, newest),
         program=request.program,
     )
+
+
+def _with_channels(recipe: Recipe, dataset: Dataset) -> Recipe:
+    """The mean and deviation of the training set become a part of the run, which is evaluated on other data too."""
+    if recipe.data.standardize != "channel" or recipe.data.mean:
+        return recipe
+    channels = dataset.channels
+    return replace(recipe, data=replace(recipe.data, mean=channels.mean, deviation=channels.deviation))
 
 
 def _best(directory: RunDirectory, newest: checkpoint.Info | None) -> dict[str, Any] | None:

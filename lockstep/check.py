@@ -71,9 +71,20 @@ def check_recipe(recipe: Recipe) -> None:
 
 def check_data(data: Data, leaf_batch: int) -> None:
     """The numbers of reading and augmentation."""
-    for name in ("crop_padding", "cutout", "prefetch"):
+    for name in ("crop_padding", "cutout", "hold_out", "prefetch"):
         number = getattr(data, name)
         require(number >= 0, f"data.{name} must not be negative, but is {number}")
+    require(
+        not data.hold_out or data.eval_path is None,
+        "test either on held-out samples (--hold-out) or on a test set of its own (--eval-data), and not on both",
+    )
+    require(
+        len(data.mean) == len(data.deviation) and all(map(math.isfinite, data.mean)),
+        "data.mean and data.deviation take one finite number per channel each: give both, or none",
+    )
+    require(
+        all(math.isfinite(one) and one > 0 for one in data.deviation), "every data.deviation must be a positive number"
+    )
     require(0 <= data.shift < 1, f"data.shift is a fraction of the side, from 0 to below 1, not {data.shift}")
     require(0 <= data.erase <= 1, f"data.erase is a probability, from 0 to 1, not {data.erase}")
     for name in ("mixup", "cutmix"):

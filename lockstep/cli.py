@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep import __version__
+from lockstep import __version__, data_commands
 from lockstep.errors import JobError, UserError
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
     evaluate = add("evaluate", _evaluate, "evaluate the newest checkpoint of a run, once", "lockstep evaluate last")
     evaluate.add_argument("run", metavar="RUN", help="a name, a path or `last`")
     evaluate.add_argument("--data", metavar="PATH|NAME", help="other data of the same kind")
+    evaluate.add_argument("--eval-data", metavar="PATH", help="another test set")
+    evaluate.add_argument("--hold-out", type=int, metavar="N", help="0 tests a tuned run on the test set after all")
     _job_options(evaluate)
 
     stop = add("stop", _stop, "end a running job with a checkpoint", "lockstep stop last")
@@ -100,6 +102,15 @@ def parser() -> argparse.ArgumentParser:
     )
     config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe or file.py:function")
     _recipe_options(config)
+
+    data_commands.add_commands(
+        add(
+            "data",
+            data_commands.check_path,
+            "get data sets, and look at what a path holds",
+            "lockstep data get cifar10 data",
+        )
+    )
 
     demo = add(
         "demo",
@@ -242,11 +253,13 @@ def describe_losses(run: Run) -> str | None:
 
 
 def _print_figures(run: Run) -> None:
+    from lockstep.progress import describe_examples
+
     figures = run.evaluation
     if figures is not None:
         print(
             f"{run.name}: step {figures['step']}, top1 {figures['top1']:.2%}, top5 {figures['top5']:.2%}, loss "
-            f"{figures['loss']:.4f} on {figures['examples']} test images (best top1 {figures['best_top1']:.2%})"
+            f"{figures['loss']:.4f} on {describe_examples(figures)} (best top1 {figures['best_top1']:.2%})"
         )
 
 

@@ -50,6 +50,10 @@ class Data:
     standardize: Literal["image", "channel", "none"] = "image"
     """"image": each image to mean 0 and deviation 1; "channel": by the mean and deviation of each channel over the
     training set; "none": pixels divided by 255."""
+    mean: tuple[float, ...] = ()
+    """What "channel" subtracts from each channel, pixels being 0 to 255; empty: measured at the start of the run."""
+    deviation: tuple[float, ...] = ()
+    """What "channel" divides each channel by; empty: measured at the start of the run."""
     prefetch: int = 2
     """Leaves read ahead of the one being computed."""
 

@@ -45,7 +45,22 @@ class Replica:
         self.learning_rate = schedule.learning_rate(
             recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
         )
+        self._channels = self._channels_of(dataset) if recipe.data.standardize == "channel" else None
         self.model.train()
+
+    def _channels_of(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the channels: from the recipe, or of the training set."""
+        found = self.recipe.data if self.recipe.data.mean else dataset.channels
+        if len(found.mean) != dataset.image_shape[0]:
+            raise UserError(
+                f"data.mean has {len(found.mean)} numbers, but the images have {dataset.image_shape[0]} channels: give "
+                "one for each, or leave data.mean and data.deviation out"
+            )
+
+        def per_channel(values: tuple[float, ...]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=self.device.torch)[:, None, None]
+
+        return per_channel(found.mean), per_channel(found.deviation)
 
     def _flatten_parameters(self) -> Tensor:
         flat = torch.zeros(self.layout.statistics_start, dtype=torch.float32, device=self.device.torch)
@@ -128,8 +143,11 @@ class Replica:
         self.rewind()
 
     def normalize(self, images: Tensor) -> Tensor:
-        """uint8 to float: each image to mean 0 and deviation 1, with the floor 1/sqrt(n) on the deviation."""
+        """uint8 to float, as `data.standardize` says."""
         images = images.float()
+        if self._channels is not None:
+            mean, deviation = self._channels
+            return (images - mean) / deviation
         if self.recipe.data.standardize == "none":
             return images / 255.0
         return standardize(images)

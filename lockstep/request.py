@@ -10,7 +10,7 @@ from typing import Any
 from lockstep import device, models, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
-from lockstep.data import EMBEDDED, check_source
+from lockstep.data import EMBEDDED, check_source, paths
 from lockstep.engines import check_engine
 from lockstep.errors import UserError, unknown
 from lockstep.exchange import tree
@@ -72,20 +72,43 @@ def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
 
 
 def _with_data(data: Data, asked: str) -> Data:
-    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR's for an embedded one)."""
+    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR-10's for an embedded one).
+
+    The test set comes from there too, unless `--eval-data` says otherwise.
+    """
     if asked in EMBEDDED:
-        return replace(data, source=asked, path=None)
-    if not Path(asked).exists():
-        raise UserError(
-            f"there is no {asked}: give the directory of the data with --data, or one of {', '.join(EMBEDDED)}"
-        )
-    return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=str(Path(asked).resolve()))
+        return replace(data, source=asked, path=None, eval_path=None)
+    _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
+    return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=asked, eval_path=None)
+
+
+def _check_path(asked: str, what: str) -> None:
+    try:
+        paths.expand(asked)
+    except UserError as error:
+        raise UserError(f"{error}: give {what}") from None
+
+
+def with_data(data: Data, request: Request) -> Data:
+    """Everything that was asked of the data."""
+    if request.data is not None:
+        data = _with_data(data, request.data)
+    if request.eval_data is not None:
+        _check_path(request.eval_data, "the directory or the files of the test set with --eval-data")
+        data = replace(data, eval_path=request.eval_data)
+    return data if request.hold_out is None else replace(data, hold_out=request.hold_out)
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    """A run is resumed from any working directory."""
+    data = recipe.data
+    path, eval_path = (one and paths.absolute(one) for one in (data.path, data.eval_path))
+    return replace(recipe, data=replace(data, path=path, eval_path=eval_path))
 
 
 def resolve(recipe: Recipe, request: Request) -> Recipe:
     """The recipe with everything that was asked for, checked but for its data."""
-    if request.data is not None:
-        recipe = replace(recipe, data=_with_data(recipe.data, request.data))
+    recipe = replace(recipe, data=with_data(recipe.data, request))
     changes: dict[str, Any] = {
         "leaves": request.leaves,
         "global_batch": request.batch_size,
@@ -102,7 +125,7 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = with_length(recipe, request)
     recipe = with_settings(replace(recipe, device=device.choose(request.device)), request.settings)
-    recipe = _with_absolute_model(recipe, Path())
+    recipe = _with_absolute_paths(_with_absolute_model(recipe, Path()))
     check_recipe(recipe)
     check_source(recipe.data.source)
     models.check_model(recipe.model)

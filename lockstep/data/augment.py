@@ -7,12 +7,15 @@ each other needs a leaf, and is in `mix.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from lockstep.config import Data
 from lockstep.data.blank import Cutout, Erase
 from lockstep.data.geometry import Crop, Flip, Shift
 from lockstep.data.order import Samples
-from lockstep.data.source import Images
+from lockstep.data.source import Batch, Images, Source
 
 Transformation = Callable[[Images, Samples], Images]
 """A pure function: what becomes of an image depends on the image, its index and its epoch."""
@@ -28,6 +31,20 @@ class Augment:
         for transform in self._transformations:
             images = transform(images, samples)
         return images
+
+
+class Augmented:
+    """A source whose images are augmented as they are fetched."""
+
+    def __init__(self, source: Source, augment: Augment) -> None:
+        self._source, self._augment = source, augment
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def fetch(self, samples: Samples) -> Batch:
+        batch = self._source.fetch(samples)
+        return replace(batch, images=np.ascontiguousarray(self._augment(batch.images, samples)))
 
 
 def transformations(data: Data, seed: int) -> list[Transformation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -34,13 +35,36 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Mean and deviation of each channel, in units of a pixel's value, 0 to 255."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """A training source (augmented), a test source (never augmented), and what a model must know of both."""
+    """A training source, a test source, and what a model must know of both.
+
+    Readers return the training set as it is; `open_dataset` puts the augmentation on top. The test set has none.
+    """
 
     train: Source
     test: Source
     num_classes: int
     image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None = None
+    plain: Source | None = None
+    """The training set without augmentation; None while `train` is that itself."""
+    sample: Source | None = None
+    """What stands for the whole training set where its channels are measured; None for all of it."""
+
+    @cached_property
+    def channels(self) -> Channels:
+        """Mean and deviation of the channels of the training set, which the test set is normalised by as well."""
+        from lockstep.data.channels import measure
+
+        return measure(self.sample or self.plain or self.train)
 
 
 def in_order(first: int, stop: int) -> Samples:

@@ -97,7 +97,9 @@ class Supervisor:
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
             saving=Saving(plan.num_steps, required=not plan.evaluate_only and plan.first_step < plan.num_steps),
-            scores=Scores(plan.num_evaluation_leaves, plan.best, self._evaluated()),
+            scores=Scores(
+                plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
+            ),
             replace=plan.job.replace,
             watch=Watch(plan.job.patience),
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,

@@ -52,4 +52,4 @@ def test_processes_that_draw_at_once_do_not_disturb_each_other(tmp_path, monkeyp
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
-    assert [path.name for path in (tmp_path / "lockstep").iterdir()] == ["shapes-v1"]
+    assert sorted(path.name for path in (tmp_path / "lockstep").iterdir()) == ["shapes-v1", "shapes-v1.lock"]
