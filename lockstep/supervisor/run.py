@@ -100,7 +100,7 @@ class Supervisor:
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
-            saving=Saving(plan.num_steps, required=not plan.evaluate_only and plan.first_step < plan.last_step),
+            saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
             scores=Scores(plan.num_evaluation_leaves, plan.best, self._evaluated()),
             replace=plan.job.replace,
             watch=Watch(plan.job.patience),
