@@ -70,8 +70,8 @@ def check_optimizer(o: Optimizer) -> None:
         "Nesterov's update needs a momentum above 0: set optimizer.momentum",
     )
     require(
-        not o.momentum_correction or (o.name == "sgd" and o.momentum > 0),
-        "momentum_correction needs the optimizer sgd with a momentum above 0",
+        o.momentum_correction or (o.name == "sgd" and o.momentum > 0),
+        "momentum_correction can be left out only with the optimizer sgd and a momentum above 0",
     )
     require(all(0 <= beta < 1 for beta in o.betas), f"both betas must be in [0, 1), not {list(o.betas)}")
     require(0 < o.epsilon < math.inf, f"epsilon must be positive, not {o.epsilon}")

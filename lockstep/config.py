@@ -68,8 +68,9 @@ class Optimizer:
     """Of "sgd"; 0 for none."""
     nesterov: bool = False
     """Whether "sgd" takes Nesterov's update."""
-    momentum_correction: bool = False
-    """Scale the momentum of "sgd" by the ratio of the learning rates when the rate changes (Goyal et al. 2017)."""
+    momentum_correction: bool = True
+    """Whether the past of "sgd" counts at the learning rate of now (Goyal et al. 2017, equation 9, and PyTorch), or, if
+    false, at the rates that it had, as in Keras without the correction (equation 10)."""
     betas: tuple[float, float] = (0.9, 0.999)
     """The two decays of "adamw"."""
     epsilon: float = 1e-8

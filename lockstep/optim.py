@@ -69,8 +69,8 @@ def _eager(kind: type[torch.optim.Optimizer]) -> Any:
 
 def update(optimizer: torch.optim.Optimizer, config: Optimizer, rate: LearningRate, step: int) -> None:
     """One step of the optimizer, with everything around it a function of the number of the step."""
-    if config.momentum_correction:
-        scale_momentum(optimizer, momentum_factor(rate, step))
+    if not config.momentum_correction:
+        scale_momentum(optimizer, uncorrected_factor(rate, step))
     set_learning_rate(optimizer, rate(step))
     optimizer.step()
 
@@ -80,10 +80,14 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group.get("lr_factor", 1.0)
 
 
-def momentum_factor(rate: LearningRate, step: int) -> float:
-    """By how much the momentum is corrected before a step: the new rate divided by that of the step before."""
-    before, now = (rate(step - 1) if step > 0 else 0.0), rate(step)
-    return now / before if before > 0 and now > 0 else 1.0
+def uncorrected_factor(rate: LearningRate, step: int) -> float:
+    """What the momentum is multiplied by before a step so that it is that of an optimizer without the correction.
+
+    Such an optimizer, as Keras has it, keeps v = momentum * v + rate * gradient and subtracts v. Ours keeps u without
+    the rate and subtracts rate * u, which is Goyal's corrected form: v / rate. When the rate changes from a to b, v
+    stays, so u becomes u * a / b.
+    """
+    return rate(step - 1) / rate(step) if step > 0 and rate(step) > 0 else 1.0
 
 
 def scale_momentum(optimizer: torch.optim.Optimizer, factor: float) -> None:
