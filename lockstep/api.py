@@ -22,8 +22,9 @@ from lockstep.data.order import steps_of_epochs
 from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError
 from lockstep.progress import Display, Silent
-from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_length
+from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_end, with_length
 from lockstep.rundirectory import RunDirectory
+from lockstep.scaling import scaled
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
@@ -47,6 +48,8 @@ class Run:
     """What deaths and joins on the way have cost."""
     is_mixed: bool = False
     """Whether workers with different arithmetic have taken part: then the digest promises nothing."""
+    steps_left: int = 0
+    """What a run that ended at its `stop_at` has still before it."""
 
     @property
     def exit_code(self) -> int:
@@ -82,7 +85,7 @@ def train(
         return train(recipe_name, request, display=display)
     with directory.locked():
         try:
-            directory.write_config(plan.recipe, job)
+            directory.write_config(replace(recipe, data=plan.recipe.data), job)
         except OSError as error:
             raise UserError(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
@@ -105,14 +108,20 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
     job = resolve_job(request, recipe, stored_job)
     with directory.locked():
         newest = _newest(directory, display, stored_verified(directory) if job.verify_every else None)
+        new_end = request.stop_at if asked is None else asked.stop_at
+        recipe = with_end(recipe, new_end, newest.step if newest else 0)
+        check_recipe(recipe)
         plan = _plan(recipe, job, directory, newest, request)
-        if plan.num_steps < plan.first_step:
+        if plan.last_step < plan.first_step:
             raise UserError(
-                f"{directory.name} has {plan.first_step} steps already, more than the {plan.num_steps} asked for: give "
+                f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
                 "a greater length, or start a new run"
             )
-        directory.write_config(plan.recipe, job)
+        directory.write_config(replace(recipe, data=plan.recipe.data), job)
         return _supervise(plan, display)
+
+
+LENGTH = ("steps", "epochs", "stop_at")
 
 
 def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
@@ -127,7 +136,7 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     return [
         f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
         for key in old
-        if key in new and old[key] != new[key] and key not in ("steps", "epochs") and not _was_measured(key, new[key])
+        if key in new and old[key] != new[key] and key not in LENGTH and not _was_measured(key, new[key])
     ]
 
 
@@ -172,13 +181,14 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
         plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, newest, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
-        return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
+        return _supervise(replace(plan, last_step=newest.step, evaluate_only=True, best=best), display)
 
 
 def _plan(
     recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
 ) -> supervisor.Plan:
-    """Open the data, which checks it, and work out the length."""
+    """Work out the scale and the length; open the data, which checks it."""
+    recipe = scaled(recipe)
     dataset = open_dataset(recipe.data, recipe.seed)
     recipe = _with_channels(recipe, dataset)
     num_steps = recipe.steps
@@ -190,6 +200,7 @@ def _plan(
         job=job,
         directory=directory,
         num_steps=num_steps,
+        last_step=num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps),
         num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
         checkpoint=newest,
         best=_best(directory, newest),
@@ -229,6 +240,7 @@ def _supervise(plan: supervisor.Plan, display: Display) -> Run:
         signal=outcome.cause,
         losses=result.losses,
         is_mixed=result.is_mixed,
+        steps_left=plan.num_steps - plan.last_step,
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from lockstep.config import Data, Recipe
+from lockstep.config import Data, Optimizer, Recipe, Schedule
 from lockstep.errors import UserError
+from lockstep.scaling import scaled
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -21,8 +22,9 @@ def check_recipe(recipe: Recipe) -> None:
         f"the number of leaves must be a power of two, not {r.leaves}: try {_nearest_power_of_two(r.leaves)}",
     )
     require(r.global_batch >= 1, f"the batch size must be positive, not {r.global_batch}")
+    require(0 < r.scale < math.inf, f"the scale must be a positive number, not {r.scale:g}")
     require(
-        r.global_batch % r.leaves == 0,
+        r.scale != 1 or r.global_batch % r.leaves == 0,
         f"a batch of {r.global_batch} cannot be cut into {r.leaves} equal leaves: take a batch size of "
         f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other --leaves",
     )
@@ -40,23 +42,10 @@ def check_recipe(recipe: Recipe) -> None:
     require(r.steps is None or r.steps >= 1, f"the number of steps must be at least 1, not {r.steps}")
     require(r.epochs is None or r.epochs > 0, f"the number of epochs must be positive, not {r.epochs}")
     require(r.log_every >= 1, f"log_every must be at least 1 step, not {r.log_every}")
+    require(r.stop_at is None or r.stop_at >= 1, f"stop_at must be at least 1 step, not {r.stop_at}")
+    require(0 <= r.label_smoothing < 1, f"label_smoothing must be in [0, 1), not {r.label_smoothing}")
+    require(0 <= r.average < 1, f"the decay of the average must be in [0, 1), not {r.average}")
     require(0 <= r.seed < 2**63, f"the seed must be between 0 and 2**63 - 1, not {r.seed}")
-    require(r.schedule.lr >= 0, f"the learning rate must not be negative, but is {r.schedule.lr}")
-    require(
-        len(r.schedule.boundaries) == len(r.schedule.factors),
-        f"a step schedule needs one factor per boundary, but there are {len(r.schedule.boundaries)} boundaries and "
-        f"{len(r.schedule.factors)} factors",
-    )
-    require(
-        list(r.schedule.boundaries) == sorted(r.schedule.boundaries), "the boundaries of a schedule must be ascending"
-    )
-    require(r.schedule.warmup >= 0, f"the warm-up must not be negative, but is {r.schedule.warmup}")
-    require(0 <= r.optimizer.momentum < 1, f"momentum must be in [0, 1), not {r.optimizer.momentum}")
-    require(
-        not r.optimizer.nesterov or r.optimizer.momentum > 0,
-        "Nesterov's update needs a momentum above 0: set optimizer.momentum",
-    )
-    require(r.optimizer.weight_decay >= 0, f"weight decay must not be negative, but is {r.optimizer.weight_decay}")
     check_data(r.data, r.leaf_batch)
     require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
     require(
@@ -67,6 +56,48 @@ def check_recipe(recipe: Recipe) -> None:
         min(r.checkpoints.every_steps, r.checkpoints.every_epochs, r.checkpoints.every_seconds) >= 0,
         "the intervals of `checkpoints` must not be negative",
     )
+    check_optimizer(r.optimizer)
+    check_schedule(r.schedule, {"steps": r.steps, "epochs": r.epochs, "fraction": 1.0}[r.schedule.unit])
+    scaled(r)  # which refuses what its batch cannot be multiplied by
+
+
+def check_optimizer(o: Optimizer) -> None:
+    require(0 <= o.momentum < 1, f"momentum must be in [0, 1), not {o.momentum}")
+    require(
+        not o.nesterov or o.momentum > 0 or o.name != "sgd",
+        "Nesterov's update needs a momentum above 0: set optimizer.momentum",
+    )
+    require(
+        o.momentum_correction or (o.name == "sgd" and o.momentum > 0),
+        "momentum_correction can be left out only with the optimizer sgd and a momentum above 0",
+    )
+    require(all(0 <= beta < 1 for beta in o.betas), f"both betas must be in [0, 1), not {list(o.betas)}")
+    require(0 < o.epsilon < math.inf, f"epsilon must be positive, not {o.epsilon}")
+    require(0 <= o.weight_decay < math.inf, f"weight decay must not be negative, but is {o.weight_decay}")
+    require(0 <= o.clip_norm < math.inf, f"clip_norm must be positive, or 0 for never, not {o.clip_norm}")
+
+
+def check_schedule(s: Schedule, length: float | None) -> None:
+    """`length` is that of the recipe in the schedule's unit; None if only the size of the data tells it."""
+    require(s.lr >= 0, f"the learning rate must not be negative, but is {s.lr}")
+    require(
+        len(s.boundaries) == len(s.factors),
+        f"a step schedule needs one factor per boundary, but there are {len(s.boundaries)} boundaries and "
+        f"{len(s.factors)} factors",
+    )
+    require(list(s.boundaries) == sorted(s.boundaries), "the boundaries of a schedule must be ascending")
+    require(all(map(math.isfinite, (*s.boundaries, *s.factors))), "boundaries and factors must be finite numbers")
+    require(s.warmup >= 0, f"the warm-up must not be negative, but is {s.warmup}")
+    require(0 <= s.scale_warmup < math.inf, f"scale_warmup must not be negative, but is {s.scale_warmup}")
+    require(0 <= s.warmup_from < math.inf, f"warmup_from must not be negative, but is {s.warmup_from}")
+    require(0 <= s.final < math.inf, f"the final factor must not be negative, but is {s.final}")
+    if s.name == "triangular":
+        require(s.warmup == 0, "a triangular schedule rises by itself: leave schedule.warmup at 0")
+        end = math.inf if length is None else length
+        require(
+            0 <= s.peak <= end and math.isfinite(s.peak),
+            f"the peak at {s.peak:g} {s.unit} is not inside the run: it has {end:g}; set schedule.peak",
+        )
 
 
 def check_data(data: Data, leaf_batch: int) -> None:

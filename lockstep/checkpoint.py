@@ -2,8 +2,9 @@
 
     checkpoints/step-000000100/{model.safetensors, optimizer.safetensors, checkpoint.json}
 
-`checkpoint.json` holds the step, the digests and the checksum of the other files; a checkpoint whose files do not
-match it is not used. Reading the JSON and finding the newest good one needs no torch, so the supervisor does it too.
+With a moving average there is an `average.safetensors` as well. `checkpoint.json` holds the step, the digests and the
+checksum of the other files; a checkpoint whose files do not match it is not used. Reading the JSON and finding the
+newest good one needs no torch, so the supervisor does it too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILES = ("model.safetensors", "optimizer.safetensors")
-ALL_FILES = (*FILES, "checkpoint.json")
+AVERAGE = "average.safetensors"
+"""Only where weights are averaged."""
+ALL_FILES = (*FILES, AVERAGE, "checkpoint.json")
 PIN_TRIES = 5
 """How often all checkpoints may vanish between being listed and being pinned."""
 
@@ -67,7 +70,13 @@ class Snapshot:
         return digest(entries_of_tensors(self.state.model.items()))
 
     def state_digest(self) -> str:
-        return state_digest(self.state.model.items(), self.state.optimizer.items(), self.step)
+        state = self.state
+        return state_digest(state.model.items(), state.optimizer.items(), state.average.items(), self.step)
+
+    def files(self) -> dict[str, dict[str, Tensor]]:
+        """What goes into which file."""
+        files = dict(zip(FILES, (self.state.model, self.state.optimizer), strict=True))
+        return files | ({AVERAGE: self.state.average} if self.state.average else {})
 
 
 def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
@@ -103,8 +112,9 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
-        save_file(snapshot.state.model, temporary / FILES[0])
-        save_file(snapshot.state.optimizer, temporary / FILES[1])
+        files = snapshot.files()
+        for name, tensors in files.items():
+            save_file(tensors, temporary / name)
         document = {
             "version": FORMAT_VERSION,
             "step": snapshot.step,
@@ -113,7 +123,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
             "best": snapshot.best,
             "evaluated": snapshot.evaluated,
             "tally": snapshot.state.tally,
-            "files": {name: _checksum(temporary / name) for name in FILES},
+            "files": {name: _checksum(temporary / name) for name in files},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
         return place(temporary, target)
@@ -123,7 +133,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
 
 def place(temporary: Path, target: Path) -> Info:
     """Give a complete checkpoint its name, after it has reached the disk."""
-    for name in ALL_FILES:
+    for name in files_of(temporary):
         _sync(temporary / name)
     _sync(temporary)
     if target.exists():
@@ -138,6 +148,13 @@ def place(temporary: Path, target: Path) -> Info:
     temporary.rename(target)
     _sync(target.parent)
     return read_info(target)
+
+
+def files_of(path: Path) -> tuple[str, ...]:
+    """The names of a checkpoint's files, `checkpoint.json` included."""
+    files = _read_document(path).get("files")
+    average = (AVERAGE,) if isinstance(files, dict) and AVERAGE in files else ()
+    return (*FILES, *average, "checkpoint.json")
 
 
 def _checksum(path: Path) -> dict[str, Any]:
@@ -192,7 +209,7 @@ def verify(path: Path) -> Info:
     """Compare every file with its checksum."""
     info = read_info(path)
     files = _read_document(path).get("files")
-    for name in FILES:
+    for name in files_of(path)[:-1]:
         if not isinstance(files, dict) or name not in files:
             raise Damaged(f"{path / 'checkpoint.json'} has no checksum of {name}")
         try:
@@ -276,4 +293,5 @@ def load(path: Path, expected: dict[str, Tensor]) -> State:
                 f"{path} is a checkpoint of another model: {name!r} has shape {tuple(model[name].shape)} there and "
                 f"{tuple(tensor.shape)} here"
             )
-    return State(model, load_file(path / FILES[1]), read_info(path).tally)
+    average = load_file(path / AVERAGE) if AVERAGE in files_of(path) else {}
+    return State(model, load_file(path / FILES[1]), read_info(path).tally, average)

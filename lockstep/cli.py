@@ -143,7 +143,10 @@ def _recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
     _length_options(command)
     command.add_argument(
-        "--scale", type=float, metavar="S", help="batch and learning rate times S, steps divided, as if S workers"
+        "--scale",
+        type=float,
+        metavar="S",
+        help="batch and learning rate times S, steps divided by S; see docs/recipes.md",
     )
     command.add_argument("--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions")
     command.add_argument(
@@ -236,6 +239,8 @@ def _conclude(run: Run) -> int:
     _print_figures(run)
     if (losses := describe_losses(run)) is not None:
         print(losses)
+    if run.steps_left:
+        print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
     print(f"digest {run.digest}")

@@ -69,10 +69,14 @@ class Model:
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
     name: Literal["sgd", "adamw"] = "sgd"
+    """A name from `lockstep.optim.OPTIMIZERS`."""
     momentum: float = 0.9
+    """Of "sgd"; 0 for none."""
     nesterov: bool = False
-    momentum_correction: bool = False
-    """Scale the momentum by the ratio of the learning rates when the rate changes (Goyal et al. 2017)."""
+    """Whether "sgd" takes Nesterov's update."""
+    momentum_correction: bool = True
+    """Whether the past of "sgd" counts at the learning rate of now (Goyal et al. 2017, equation 9, and PyTorch), or, if
+    false, at the rates that it had, as in Keras without the correction (equation 10)."""
     betas: tuple[float, float] = (0.9, 0.999)
     """The two decays of "adamw"."""
     epsilon: float = 1e-8
@@ -90,9 +94,11 @@ class Schedule:
     lr: float = 0.1
     """The learning rate that everything below multiplies."""
     unit: Literal["steps", "epochs", "fraction"] = "fraction"
-    """The unit of `warmup` and `boundaries`: steps, epochs, or fractions of the whole run."""
+    """The unit of `warmup`, `boundaries` and `peak`: steps, epochs, or fractions of the whole run."""
     warmup: float = 0.0
     """Length of the linear warm-up."""
+    warmup_unit: Literal["steps", "epochs", "fraction"] | None = None
+    """The unit of `warmup`, if it is another one."""
     warmup_from: float = 0.1
     """Factor of the very first step when there is a warm-up."""
     boundaries: tuple[float, ...] = ()
@@ -106,6 +112,8 @@ class Schedule:
     with_scale: Literal["rate", "boundaries"] = "rate"
     """What the recipe's `scale` does: "rate" multiplies the learning rate, and warms up from the single-worker rate;
     "boundaries" keeps the rate and divides the boundaries by the square root of the scale."""
+    scale_warmup: float = 5.0
+    """Epochs of warm-up that "rate" adds when `scale` is above 1 and the schedule has no warm-up; 0 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +161,13 @@ class Recipe:
     """Training ends after so many steps; schedules do not see it, and a resume goes on from there."""
     scale: float = 1.0
     """As if so many workers of the classic kind took part: batch and learning rate are multiplied and steps divided by
-    it, see `Schedule.with_scale`. The number of workers enters nowhere."""
+    it, see `Schedule.with_scale` and `lockstep.scaling`. The number of workers enters nowhere."""
     seed: int = 0
     label_smoothing: float = 0.0
-    """The share of the target that is spread evenly over all classes."""
+    """The share of the target that is spread evenly over all classes, in training; evaluation's loss is without."""
     average: float = 0.0
-    """Decay per step of a moving average of the weights, which evaluation then uses; 0 for none."""
+    """Decay per step of a moving average of weights and statistics, which evaluation then uses; 0 for none. In step t
+    (from 0) it is min(average, (1 + t) / (10 + t)), so that the initial weights are soon forgotten."""
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["fp32", "bf16", "tf32"] = "fp32"
     """What matrix products and convolutions compute in; weights, sums and the optimizer stay in float32."""

@@ -53,13 +53,9 @@ def evaluate_leaf(replica: Replica, source: Source, config: Evaluation, leaf: in
 
     first = leaf * config.leaf_batch
     batch = source.fetch(in_order(first, min(first + config.leaf_batch, len(source))))
-    replica.model.eval()
-    try:
-        with torch.inference_mode():
-            images, labels = replica.device.put(batch, replica.recipe.channels_last)
-            logits = replica.model(replica.normalize(images))
-            loss = F.cross_entropy(logits, labels, reduction="none").double().sum()
-            top1, top5 = hits(logits, labels)
-    finally:
-        replica.model.train()
+    with replica.evaluating(), torch.inference_mode():
+        images, labels = replica.device.put(batch, replica.recipe.channels_last)
+        logits = replica.model(replica.normalize(images))
+        loss = F.cross_entropy(logits, labels, reduction="none").double().sum()
+        top1, top5 = hits(logits, labels)
     return LeafResult(len(batch.labels), int(top1), int(top5), float(loss))

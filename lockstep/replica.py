@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lockstep import mixing, models, optim, philox, schedule
+from lockstep.average import Average
 from lockstep.config import Recipe
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device
@@ -43,9 +46,11 @@ class Replica:
         """A part of the state, see `State`."""
         self.optimizer = optim.build(recipe.optimizer, self.model)
         self.learning_rate = schedule.learning_rate(
-            recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
+            recipe.schedule, num_steps, Fraction(len(dataset.train), recipe.global_batch)
         )
         self._channels = self._channels_of(dataset) if recipe.data.standardize == "channel" else None
+        self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
+        self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
         self.model.train()
 
     def _channels_of(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
@@ -133,14 +138,35 @@ class Replica:
 
     def apply(self, reduced: Vector, step: int) -> None:
         """The update: deterministic, elementwise, the same on every worker."""
-        for parameter, view in zip(self._parameters, reduced.gradients, strict=True):
+        for parameter, view in zip(self._parameters, self._clip(reduced).gradients, strict=True):
             parameter.grad = view
-        optim.set_learning_rate(self.optimizer, self.learning_rate(step))
-        self.optimizer.step()
+        optim.update(self.optimizer, self.recipe.optimizer, self.learning_rate, step)
         self._statistics_at_start.copy_(reduced.statistics)
         for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
         self.rewind()
+        if self.average is not None:
+            self.average.update(step)
+
+    def _clip(self, reduced: Vector) -> Vector:
+        """Gradients with at most the recipe's norm. The reduced vector stays as it is: someone behind may need it."""
+        if self._clipped is None:
+            return reduced
+        factor = optim.clip_factor(reduced.flat_gradients, self.recipe.optimizer.clip_norm)
+        if factor == 1.0:
+            return reduced
+        torch.mul(reduced.flat_gradients, factor, out=self._clipped.flat_gradients)
+        return self._clipped
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Meanwhile the model is as it is evaluated: with its running statistics, and with averages if there are."""
+        self.model.eval()
+        try:
+            with self.average.in_use() if self.average is not None else nullcontext():
+                yield
+        finally:
+            self.model.train()
 
     def normalize(self, images: Tensor) -> Tensor:
         """uint8 to float, as `data.standardize` says."""
@@ -157,6 +183,12 @@ class Replica:
         yield from self.model.named_parameters()
         yield from self.model.named_buffers()
 
+    def named_average(self) -> Iterator[tuple[str, Tensor]]:
+        """What evaluation uses, by the same names; nothing where nothing is averaged."""
+        if self.average is not None:
+            averaged = self.average.named()
+            yield from ((name, averaged.get(name, tensor)) for name, tensor in self.named_state())
+
     def digest(self) -> str:
         """The digest of weights and buffers."""
         return digest(entries_of_tensors(self.named_state()))
@@ -164,7 +196,8 @@ class Replica:
     def state_digest(self, step: int) -> str:
         """The digest of everything that training goes on from."""
         self.rewind()
-        return state_digest(self.named_state(), optim.named_state(self.optimizer, self.model).items(), step)
+        optimizer = optim.named_state(self.optimizer, self.model).items()
+        return state_digest(self.named_state(), optimizer, self.named_average(), step)
 
     def probe(self, batch: Batch, seed: int) -> str:
         """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
@@ -179,8 +212,10 @@ class Replica:
         return found
 
     def num_bytes(self) -> int:
-        """About the size of a checkpoint: weights and buffers, and an optimizer that keeps as much again."""
-        return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
+        """About the size of a checkpoint: weights and buffers, an optimizer with so many numbers for each weight, and
+        the average."""
+        copies = 1 + optim.NUM_SLOTS[self.recipe.optimizer.name] + (self.average is not None)
+        return copies * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
     def copy_state(self) -> State:
         """Contiguous copies in the memory of the host.
@@ -194,7 +229,8 @@ class Replica:
 
         model = {name: copy(tensor) for name, tensor in self.named_state()}
         optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
-        return State(model, optimizer, list(self.tally))
+        average = {name: copy(tensor) for name, tensor in self.named_average()}
+        return State(model, optimizer, list(self.tally), average)
 
     def load(self, state: State) -> None:
         """Go on from this state; names and shapes have been checked by whoever read it."""
@@ -205,6 +241,8 @@ class Replica:
         for start, live in zip(self._integers_at_start, self._integers, strict=True):
             start.copy_(live)
         optim.load_state(self.optimizer, self.model, state.optimizer)
+        if self.average is not None:
+            self.average.load(state.average)
         self.tally = list(state.tally)
 
 

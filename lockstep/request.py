@@ -115,6 +115,7 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
         "seed": request.seed,
         "threads": request.threads,
         "scale": request.scale,
+        "stop_at": request.stop_at,
         "precision": request.precision,
         "compile": request.compile,
     }
@@ -140,13 +141,18 @@ def with_model(model: Model, asked: str) -> Model:
 def with_length(recipe: Recipe, request: Request) -> Recipe:
     if request.steps is not None and request.epochs is not None:
         raise UserError("give the length either with --steps or with --epochs, and not with both")
-    if request.stop_at is not None:
-        recipe = replace(recipe, stop_at=request.stop_at)
     if request.steps is not None:
         return replace(recipe, steps=request.steps, epochs=None)
     if request.epochs is not None:
         return replace(recipe, steps=None, epochs=request.epochs)
     return recipe
+
+
+def with_end(recipe: Recipe, asked: int | None, done: int) -> Recipe:
+    """Where a run that is continued ends: as is asked for now, or where it was to end, unless it has been there."""
+    if asked is None and recipe.stop_at is not None and done < recipe.stop_at:
+        asked = recipe.stop_at
+    return replace(recipe, stop_at=asked)
 
 
 def default_workers(recipe: Recipe) -> int:

@@ -189,7 +189,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
     dataset = open_dataset(recipe.data, recipe.seed)
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
     strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
-    reporter, last = Reporter(recipe, replica, membership), welcome["num_steps"]
+    reporter, last = Reporter(recipe, replica, membership), welcome["last_step"]
     root = Path(welcome["run_directory"]) / "checkpoints"
     return Worker(
         recipe=recipe,

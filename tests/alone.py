@@ -11,6 +11,7 @@ from lockstep.device import Device
 from lockstep.membership import Membership
 from lockstep.recipes.demo import demo
 from lockstep.replica import Replica
+from lockstep.state import State
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous
 
@@ -28,9 +29,13 @@ def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
     return replica, strategy, strategy.first_step(0)
 
 
-def train(recipe: Recipe) -> Replica:
+def train(recipe: Recipe, *, first: int = 0, last: int | None = None, state: State | None = None) -> Replica:
+    """The whole recipe, or some of its steps from a state on."""
     replica, strategy, step = set_up(recipe)
-    while step.index < (recipe.steps or 0):
+    if state is not None:
+        replica.load(state)
+        step.restart(first)
+    while step.index < (last or recipe.steps or 0):
         while not step.done:
             for leaf in step.missing():
                 step.hold(leaf, strategy.contribution(leaf))

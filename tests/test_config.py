@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Data, Job, Recipe, Schedule, from_plain, to_plain
+from lockstep.config import Data, Job, Optimizer, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.demo import demo
@@ -89,6 +89,30 @@ def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
         ({"data": Data(mixup=-0.1)}, r"data\.mixup must be 0 or a positive number"),
         ({"data": Data(cutmix=math.inf)}, r"data\.cutmix must be 0 or a positive number"),
         ({"data": Data(mixup=0.2), "global_batch": 4}, "a leaf has only one"),
+        ({"schedule": Schedule(boundaries=(float("nan"),), factors=(1.0,))}, "finite"),
+        ({"schedule": Schedule(warmup=-1)}, "warm-up must not be negative"),
+        ({"schedule": Schedule(warmup_from=-1)}, "warmup_from"),
+        ({"schedule": Schedule(scale_warmup=-1)}, "scale_warmup"),
+        ({"schedule": Schedule(final=-0.1)}, "final factor"),
+        ({"schedule": Schedule(name="triangular", peak=1.5)}, "peak at 1.5 fraction is not inside the run: it has 1"),
+        ({"schedule": Schedule(name="triangular", peak=8, unit="epochs")}, "it has 7"),
+        ({"schedule": Schedule(name="triangular", peak=-1, unit="steps")}, "peak"),
+        ({"schedule": Schedule(name="triangular", warmup=0.1)}, "rises by itself"),
+        ({"optimizer": Optimizer(momentum=1.0)}, r"momentum must be in \[0, 1\)"),
+        ({"optimizer": Optimizer(momentum=0.0, nesterov=True)}, "Nesterov"),
+        ({"optimizer": Optimizer(name="adamw", momentum_correction=False)}, "only with the optimizer sgd"),
+        ({"optimizer": Optimizer(betas=(0.9, 1.0))}, "betas"),
+        ({"optimizer": Optimizer(epsilon=0.0)}, "epsilon"),
+        ({"optimizer": Optimizer(weight_decay=float("nan"))}, "weight decay"),
+        ({"optimizer": Optimizer(clip_norm=-1.0)}, "clip_norm"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"label_smoothing": -0.1}, "label_smoothing"),
+        ({"average": 1.0}, "average"),
+        ({"average": float("nan")}, "average"),
+        ({"scale": 0.0}, "scale must be a positive number"),
+        ({"scale": float("inf")}, "scale must be a positive number"),
+        ({"scale": 1.3}, "times the scale 1.3 is 166.4"),
+        ({"stop_at": 0}, "stop_at"),
     ],
 )
 def test_wrong_numbers_are_refused(changes: dict[str, object], sentence: str) -> None:

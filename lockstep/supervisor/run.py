@@ -53,9 +53,13 @@ class Plan:
     """A job that has been checked and can start."""
 
     recipe: Recipe
+    """What is trained, its scale worked in."""
     job: Job
     directory: RunDirectory
     num_steps: int
+    """The length of the recipe, which schedules see."""
+    last_step: int
+    """Training ends after so many steps: the whole length, or less."""
     num_evaluation_leaves: int
     checkpoint: Info | None
     best: dict[str, Any] | None
@@ -96,7 +100,7 @@ class Supervisor:
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
-            saving=Saving(plan.num_steps, required=not plan.evaluate_only and plan.first_step < plan.num_steps),
+            saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
             scores=Scores(
                 plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
             ),
@@ -119,7 +123,7 @@ class Supervisor:
 
     async def run(self) -> Result:
         plan = self._plan
-        self._display.start(self._title(), plan.first_step, plan.num_steps)
+        self._display.start(self._title(), plan.first_step, plan.last_step)
         files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.job.tensorboard)
         with self._signals(), files:
             try:
@@ -153,12 +157,13 @@ class Supervisor:
         )
 
     def _title(self) -> str:
-        recipe, job = self._plan.recipe, self._plan.job
-        start = f" from step {self._plan.first_step}" if self._plan.first_step else ""
+        plan, recipe, job = self._plan, self._plan.recipe, self._plan.job
+        length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
+        start = f" from step {plan.first_step}" if plan.first_step else ""
         workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
         return (
-            f"{self._plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
-            f"{self._plan.num_steps} steps{start}; logs in {self._plan.directory.path / 'logs'}"
+            f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
+            f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
         )
 
     def _command(self, worker: int) -> Command:
@@ -182,7 +187,7 @@ class Supervisor:
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
         plan = self._plan
-        finished = plan.first_step == plan.num_steps
+        finished = plan.first_step == plan.last_step
         return -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated
 
     async def welcome(self, worker: int) -> Message | None:
@@ -195,6 +200,7 @@ class Supervisor:
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
             "num_steps": plan.num_steps,
+            "last_step": plan.last_step,
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
             "probes": not plan.evaluate_only,
