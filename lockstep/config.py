@@ -153,7 +153,8 @@ class Recipe:
     """The share of the target that is spread evenly over all classes."""
     average: float = 0.0
     """Decay per step of a moving average of the weights, which evaluation then uses; 0 for none."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """"auto" is a GPU if there is one; a run's configuration says which it was."""
     precision: Literal["fp32", "bf16", "tf32"] = "fp32"
     """What matrix products and convolutions compute in; weights, sums and the optimizer stay in float32."""
     compile: bool = False

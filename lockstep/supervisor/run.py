@@ -196,6 +196,7 @@ class Supervisor:
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
             "probes": not plan.evaluate_only,
+            "confusion": plan.evaluate_only,
             "patience": plan.job.patience,
         }
 
