@@ -19,7 +19,6 @@ from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
 from lockstep.data.order import steps_of_epochs
-from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
@@ -82,15 +81,14 @@ def train(
             )
         return _continue(directory, request, display, asked=recipe)
     job = resolve_job(request, recipe, None)
-    dataset = open_dataset(recipe.data, recipe.seed)
-    plan = _plan(recipe, job, directory, None, request, dataset)
+    plan = _plan(recipe, job, directory, None, request)
     try:
         rundirectory.create(directory, is_new=run is None)
     except FileExistsError:  # another command has just taken the next free name: take the one after it
         return train(recipe_name, request, display=display)
     with directory.locked():
         try:
-            _write_description(directory, recipe, job, dataset)
+            _write_description(plan)
         except OSError as error:
             raise UserError(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
@@ -113,21 +111,20 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
     job = resolve_job(request, recipe, stored_job)
     with directory.locked():
         newest = _newest(directory, display, stored_verified(directory) if job.verify_every else None)
-        dataset = open_dataset(recipe.data, recipe.seed)
-        plan = _plan(recipe, job, directory, newest, request, dataset)
+        plan = _plan(recipe, job, directory, newest, request)
         if plan.num_steps < plan.first_step:
             raise UserError(
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.num_steps} asked for: give "
                 "a greater length, or start a new run"
             )
-        _write_description(directory, recipe, job, dataset)
+        _write_description(plan)
         return _supervise(plan, display)
 
 
-def _write_description(directory: RunDirectory, recipe: Recipe, job: Job, dataset: Dataset) -> None:
-    """What was asked for, last: whoever finds it finds a run that is complete."""
-    directory.write_json("dataset.json", description.to_plain(dataset))
-    directory.write_config(recipe, job)
+def _write_description(plan: supervisor.Plan) -> None:
+    """What was asked for, last: a directory with a configuration is a run."""
+    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset))
+    plan.directory.write_config(plan.recipe, plan.job)
 
 
 def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
@@ -169,28 +166,23 @@ def evaluate_run(
     if request.data is not None:
         recipe = resolve(recipe, request)
     with selection.pinned(directory, checkpoint, display) as info:
-        dataset = open_dataset(recipe.data, recipe.seed)
-        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, info, request, dataset)
+        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, info, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.data is not None else plan.best
         ended = _supervise(replace(plan, num_steps=info.step, evaluate_only=True, best=best), display)
     if ended.evaluation is None:
         return ended
     figures = {key: value for key, value in ended.evaluation.items() if key != "confusion"}
-    names = getattr(dataset, "class_names", None)
-    counted = confusion.of_counts(ended.evaluation["confusion"], dataset.num_classes, names)
+    names = getattr(plan.dataset, "class_names", None)
+    counted = confusion.of_counts(ended.evaluation["confusion"], plan.dataset.num_classes, names)
     return replace(ended, evaluation=figures, confusion=counted)
 
 
 def _plan(
-    recipe: Recipe,
-    job: Job,
-    directory: RunDirectory,
-    newest: checkpoint.Info | None,
-    request: Request,
-    dataset: Dataset,
+    recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
 ) -> supervisor.Plan:
-    """Work out the length of training and evaluation."""
+    """Open the data, which checks it, and work out the length."""
+    dataset = open_dataset(recipe.data, recipe.seed)
     num_steps = recipe.steps
     if num_steps is None:
         assert recipe.epochs is not None
@@ -199,6 +191,7 @@ def _plan(
         recipe=recipe,
         job=job,
         directory=directory,
+        dataset=dataset,
         num_steps=num_steps,
         num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
         checkpoint=newest,

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep import checkpoint, models, pictures, rundirectory, selection
+from lockstep import checkpoint, imagefile, models, rundirectory, selection
 from lockstep.config import Recipe
 from lockstep.data import description, open_dataset
+from lockstep.data.description import Description
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device, choose
 from lockstep.errors import UserError
@@ -64,18 +65,18 @@ def predict(
     directory = rundirectory.existing(run)
     recipe, _ = directory.read_config()
     recipe = replace(recipe, device=choose(device))
-    dataset = _described(directory, recipe)
+    described = _described(directory, recipe)
     with _generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
-        replica = _load(recipe, dataset, info)
-        return [_predict_one(replica, dataset, image, top) for image in images]
+        replica = _load(recipe, description.without_samples(described), info)
+        return [_predict_one(replica, described, image, top) for image in images]
 
 
-def _described(directory: RunDirectory, recipe: Recipe) -> Dataset:
+def _described(directory: RunDirectory, recipe: Recipe) -> Description:
     stored = description.from_plain(directory.read_json("dataset.json"))
     if stored is not None:
         return stored
     try:
-        return open_dataset(recipe.data, recipe.seed)
+        return description.describe(open_dataset(recipe.data, recipe.seed))
     except UserError as error:
         raise UserError(f"{directory.name} has no dataset.json, so its data are needed, but {error}") from None
 
@@ -89,18 +90,18 @@ def _load(recipe: Recipe, dataset: Dataset, info: checkpoint.Info) -> Replica:
     return replica
 
 
-def _predict_one(replica: Replica, dataset: Dataset, image: str | Path | Image.Image, top: int) -> Prediction:
+def _predict_one(replica: Replica, described: Description, image: str | Path | Image.Image, top: int) -> Prediction:
     """One at a time, so that the result does not depend on the others."""
-    shape = dataset.image_shape
+    shape = described.image_shape
     if not isinstance(image, str | Path):
-        return Prediction("", _guesses(replica, dataset, pictures.to_array(image, shape), top))
+        return Prediction("", _guesses(replica, described, imagefile.to_array(image, shape), top))
     try:
-        return Prediction(str(image), _guesses(replica, dataset, pictures.read(Path(image), shape), top))
+        return Prediction(str(image), _guesses(replica, described, imagefile.read(Path(image), shape), top))
     except UserError as error:
         return Prediction(str(image), problem=str(error))
 
 
-def _guesses(replica: Replica, dataset: Dataset, pixels: npt.NDArray[np.uint8], top: int) -> tuple[Guess, ...]:
+def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.uint8], top: int) -> tuple[Guess, ...]:
     import numpy as np
 
     from lockstep.evaluate import inference
@@ -110,7 +111,7 @@ def _guesses(replica: Replica, dataset: Dataset, pixels: npt.NDArray[np.uint8], 
         tensor, _ = replica.device.put(batch, replica.recipe.channels_last)
         probability = replica.model(replica.normalize(tensor)).double().softmax(1)[0]
         best = probability.topk(min(top, len(probability)))
-    names = getattr(dataset, "class_names", None) or ()
+    names = described.class_names or ()
     return tuple(
         Guess(names[number] if number < len(names) else str(number), number, value)
         for value, number in zip(best.values.tolist(), best.indices.tolist(), strict=True)

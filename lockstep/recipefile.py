@@ -96,9 +96,9 @@ class _Reader:
             return Recipe(name="")
         if not isinstance(base, str):
             raise self._error(("base",), "base is the name of a recipe, or a file")
-        if is_file(base) or references.is_reference(base):
-            base = str(self._directory / base)
-        return find(base)
+        if references.is_reference(base):
+            return find(references.absolute(base, self._directory))
+        return find(str(self._directory / base) if is_file(base) else base)
 
     def _merge(self, whole: dict[str, Any], changes: dict[str, Any], above: Key) -> None:
         for key, value in changes.items():

@@ -22,6 +22,7 @@ ROOT = Path("runs")
 OWN = (
     *("config.json", "dataset.json", "environment.json", "metrics.jsonl", "best.json", "checkpoints.json"),
     *("supervisor.json", "checkpoints", "logs", "events.out.tfevents.*", ".lock", ".pinned-*", ".*.json.*"),
+    *("loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns"),
 )
 """What Lockstep writes to a run's directory, with wildcards; a directory with anything else is never deleted."""
 

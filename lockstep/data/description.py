@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from lockstep.data.order import Samples
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
 
 FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """Everything about a data set but its samples."""
+
+    version: int = FORMAT_VERSION
+    train_size: int
+    test_size: int
+    num_classes: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None = None
 
 
 class Gone:
@@ -25,26 +40,34 @@ class Gone:
         raise UserError("the samples of this run were not opened")
 
 
+def describe(dataset: Dataset) -> Description:
+    return Description(
+        train_size=len(dataset.train),
+        test_size=len(dataset.test),
+        num_classes=dataset.num_classes,
+        image_shape=dataset.image_shape,
+        class_names=getattr(dataset, "class_names", None),
+    )
+
+
 def to_plain(dataset: Dataset) -> dict[str, Any]:
-    """Everything about a data set but its samples."""
-    facts = {name: getattr(dataset, name) for name in _facts()}
-    return {"version": FORMAT_VERSION, "train_size": len(dataset.train), "test_size": len(dataset.test), **facts}
+    return dataclasses.asdict(describe(dataset))
 
 
-def from_plain(plain: Any) -> Dataset | None:
+def from_plain(plain: Any) -> Description | None:
     """What `to_plain` wrote; None if it is missing, damaged, or of a version that is not known."""
-    if not isinstance(plain, dict) or plain.get("version") != FORMAT_VERSION:
-        return None
-    facts = {name: _frozen(plain[name]) for name in _facts() if name in plain}
     try:
-        return Dataset(train=Gone(plain["train_size"]), test=Gone(plain["test_size"]), **facts)
-    except (KeyError, TypeError):
+        found = msgspec.convert(plain, Description)
+    except msgspec.ValidationError:
         return None
+    return found if found.version == FORMAT_VERSION else None
 
 
-def _facts() -> list[str]:
-    return [field.name for field in dataclasses.fields(Dataset) if field.name not in ("train", "test")]
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def without_samples(found: Description) -> Dataset:
+    """A data set that a model can be built for, and that cannot be read."""
+    return Dataset(
+        train=Gone(found.train_size),
+        test=Gone(found.test_size),
+        num_classes=found.num_classes,
+        image_shape=found.image_shape,
+    )

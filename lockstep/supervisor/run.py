@@ -22,6 +22,7 @@ from typing import Any
 from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
+from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES, Command
 from lockstep.progress import Display, Sturdy
 from lockstep.rundirectory import RunDirectory
@@ -54,6 +55,8 @@ class Plan:
     recipe: Recipe
     job: Job
     directory: RunDirectory
+    dataset: Dataset
+    """What the recipe's data are; workers open them themselves."""
     num_steps: int
     num_evaluation_leaves: int
     checkpoint: Info | None

@@ -56,7 +56,7 @@ def to_array(image: Image.Image, image_shape: tuple[int, int, int]) -> npt.NDArr
     from PIL import Image, ImageOps
 
     channels, height, width = image_shape
-    upright = _in_eight_bits(ImageOps.exif_transpose(image))
+    upright = _on_white(_in_eight_bits(ImageOps.exif_transpose(image)))
     coloured = upright.convert("L" if channels == 1 else "RGB")
     fitted = ImageOps.fit(coloured, (width, height), method=Image.Resampling.BICUBIC)
     array = np.asarray(fitted, dtype=np.uint8).reshape(height, width, -1)
@@ -71,3 +71,12 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.clip(np.asarray(image), 0, 65535) >> 8).astype(np.uint8))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """What is transparent may have any colour below, which nobody sees."""
+    from PIL import Image
+
+    if not image.has_transparency_data:
+        return image
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
