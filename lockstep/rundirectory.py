@@ -19,6 +19,7 @@ from lockstep.config import Job, Recipe, from_plain, to_plain
 from lockstep.errors import UserError, nearest, unknown
 
 ROOT = Path("runs")
+LAST = re.compile(r"last(?:~(\d*))?")
 OWN = (
     *("config.json", "dataset.json", "environment.json", "metrics.jsonl", "best.json", "checkpoints.json"),
     *("supervisor.json", "checkpoints", "logs", "events.out.tfevents.*", ".lock", ".pinned-*", ".*.json.*"),
@@ -111,6 +112,8 @@ class RunDirectory:
 def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
     """The directory that `--run` names, or the next free `<recipe>-<n>`. It need not exist yet."""
     if run is not None:
+        if LAST.fullmatch(run):
+            raise UserError(f"no run can be called {run}, which means another one: choose another name with --run")
         return RunDirectory(_path_of(run))
     stem = re.sub(r"[^\w.-]+", "-", recipe_name)
     taken = [
@@ -149,7 +152,7 @@ def _changed(path: Path) -> tuple[float, str]:
 
 def existing(run: str) -> RunDirectory:
     """The run that a name, a path, `last`, or `last~2` (two before the last) means."""
-    if match := re.fullmatch(r"last(?:~(\d*))?", run):
+    if match := LAST.fullmatch(run):
         return _counted(run, 0 if match[1] is None else int(match[1] or 1))
     directory = RunDirectory(_path_of(run))
     if not directory.exists():

@@ -149,12 +149,13 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
         if leaf not in known:
             worker.reporter.at(done, leaf)
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf, worker.counts_confusion)
-            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **_message(result)})
+            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **message_of(result)})
         if membership.is_first and membership.checkpoint_wanted:
             save_if_due(worker, done)
 
 
-def _message(result: LeafResult) -> dict[str, Any]:
+def message_of(result: LeafResult) -> dict[str, Any]:
+    """What the supervisor is told of a leaf; a confusion table only where one was asked for."""
     return {key: value for key, value in vars(result).items() if value != ()}
 
 

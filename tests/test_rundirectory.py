@@ -10,7 +10,7 @@ import pytest
 from lockstep.config import Job
 from lockstep.errors import UserError
 from lockstep.recipes import demo
-from lockstep.rundirectory import RunDirectory, existing
+from lockstep.rundirectory import RunDirectory, existing, for_new_run
 
 
 def make_run(path: str, age: int = 0) -> RunDirectory:
@@ -70,3 +70,10 @@ def test_counting_back_with_one_run_and_with_none(workspace: Path) -> None:
     make_run("runs/only")
     with pytest.raises(UserError, match=r"there is one run in runs/, and the oldest is last$"):
         existing("last~1")
+
+
+@pytest.mark.parametrize("name", ["last", "last~1"])
+def test_no_run_can_have_a_name_that_means_another_one(workspace: Path, name: str) -> None:
+    with pytest.raises(UserError, match="choose another name"):
+        for_new_run(name, "demo")
+    assert for_new_run("last-1", "demo").name == "last-1"
