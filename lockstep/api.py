@@ -1,7 +1,7 @@
 """What the command does, as functions: everything is checked here, before any process starts.
 
-`train`, `resume` and `evaluate` run a job on the supervisor in this process and return when it is over. They raise
-UserError for what the user can mend and JobError when the job failed.
+`train`, `resume` and `evaluate_run` run a job on the supervisor in this process and return when it is over; `predict`
+uses what was trained. They raise UserError for what the user can mend and JobError when the job failed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, evaluate, rundirectory, wire
+from lockstep import checkpoint, evaluate, rundirectory, selection, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
-from lockstep.data import open_dataset
+from lockstep.data import description, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError
+from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
+from lockstep.report import confusion
+from lockstep.report.confusion import Confusion
 from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_end, with_length
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
+
+__all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "predict", "resume", "train"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Run:
     """The last evaluation: examples, top1, top5, loss, best_top1."""
     signal: str = ""
     """What stopped it."""
+    confusion: Confusion | None = None
+    """Which class was taken for which, exactly counted; only from `evaluate_run`."""
     losses: Losses = field(default_factory=Losses)
     """What deaths and joins on the way have cost."""
     is_mixed: bool = False
@@ -85,7 +92,7 @@ def train(
         return train(recipe_name, request, display=display)
     with directory.locked():
         try:
-            directory.write_config(replace(recipe, data=plan.recipe.data), job)
+            _write_description(plan, recipe)
         except OSError as error:
             raise UserError(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
@@ -117,8 +124,14 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
                 "a greater length, or start a new run"
             )
-        directory.write_config(replace(recipe, data=plan.recipe.data), job)
+        _write_description(plan, recipe)
         return _supervise(plan, display)
+
+
+def _write_description(plan: supervisor.Plan, asked: Recipe) -> None:
+    """What was asked for, last: a directory with a configuration is a run."""
+    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset))
+    plan.directory.write_config(replace(asked, data=plan.recipe.data), plan.job)
 
 
 LENGTH = ("steps", "epochs", "stop_at")
@@ -148,7 +161,7 @@ def _was_measured(key: str, asked: Any) -> bool:
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
     """The newest good checkpoint; where states are verified, the newest that was."""
     newest, problems = checkpoint.newest_good(directory.checkpoints, verified)
-    _warn_of(problems, display)
+    selection.warn_of(problems, display)
     if verified is not None:
         for path in directory.checkpoints.glob("step-*"):
             if path.name > checkpoint.directory_name(verified):
@@ -157,13 +170,11 @@ def _newest(directory: RunDirectory, display: Display, verified: int | None) -> 
     return newest
 
 
-def _warn_of(problems: list[str], display: Display) -> None:
-    for problem in problems:
-        display.note(f"warning: {problem}; an older checkpoint is used")
-
-
-def evaluate_run(run: str, request: Request | None = None, *, display: Display | None = None) -> Run:
-    """Evaluate the newest good checkpoint of a run once; nothing in the run directory changes but logs."""
+def evaluate_run(
+    run: str, request: Request | None = None, *, checkpoint: str | None = None, display: Display | None = None
+) -> Run:
+    """Evaluate a checkpoint of a run once: the newest good one, or the one that `checkpoint` says ("best", "last" or a
+    step). Nothing in the run directory changes but logs."""
     request, display = request or Request(), display or Silent()
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
@@ -172,16 +183,16 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
         request = replace(request, hold_out=0)
     if request.hold_out is not None:
         recipe = resolve(recipe, request)
-    with checkpoint.pinned_newest(directory.checkpoints) as (newest, problems):
-        _warn_of(problems, display)
-        if newest is None:
-            raise UserError(
-                f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
-            )
-        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, newest, request)
+    with selection.pinned(directory, checkpoint, display) as info:
+        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, info, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
-        return _supervise(replace(plan, last_step=newest.step, evaluate_only=True, best=best), display)
+        ended = _supervise(replace(plan, last_step=info.step, evaluate_only=True, best=best), display)
+    if ended.evaluation is None:
+        return ended
+    figures = {key: value for key, value in ended.evaluation.items() if key != "confusion"}
+    counted = confusion.of_counts(ended.evaluation["confusion"], plan.dataset.num_classes, plan.dataset.class_names)
+    return replace(ended, evaluation=figures, confusion=counted)
 
 
 def _plan(
@@ -199,11 +210,12 @@ def _plan(
         recipe=recipe,
         job=job,
         directory=directory,
+        dataset=dataset,
         num_steps=num_steps,
         last_step=num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps),
         num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
         checkpoint=newest,
-        best=_best(directory, newest),
+        best=selection.best_of(directory, newest),
         program=request.program,
     )
 
@@ -214,14 +226,6 @@ def _with_channels(recipe: Recipe, dataset: Dataset) -> Recipe:
         return recipe
     channels = dataset.channels
     return replace(recipe, data=replace(recipe.data, mean=channels.mean, deviation=channels.deviation))
-
-
-def _best(directory: RunDirectory, newest: checkpoint.Info | None) -> dict[str, Any] | None:
-    """The best evaluation so far, from best.json or, if that is lost, from the checkpoint."""
-    stored = directory.read_json("best.json")
-    known = [one for one in (stored, newest.best if newest else None) if isinstance(one, dict) and "top1" in one]
-    best = max(known, key=lambda one: float(one["top1"]), default=None)
-    return None if best is None else {"top1": best["top1"], "step": best["step"]}
 
 
 def _supervise(plan: supervisor.Plan, display: Display) -> Run:
@@ -284,19 +288,3 @@ def command(run: str, message: dict[str, Any]) -> RunDirectory:
     if answer["type"] != "ok":
         raise UserError(str(answer.get("sentence")))
     return directory
-
-
-def find_checkpoint(target: str) -> checkpoint.Info:
-    """The checkpoint that a run, or the directory of a checkpoint, means."""
-    path = Path(target)
-    try:
-        if (path / "checkpoint.json").is_file():
-            return checkpoint.verify(path)
-        directory = rundirectory.existing(target)
-        newest, problems = checkpoint.newest_good(directory.checkpoints)
-    except checkpoint.Damaged as damage:
-        raise UserError(f"{damage}: use another checkpoint") from None
-    if newest is None:
-        what = problems[0] if problems else f"{directory.name} has no checkpoint yet"
-        raise UserError(f"{what}: train it with `lockstep resume {directory.name}`")
-    return newest

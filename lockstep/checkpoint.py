@@ -225,10 +225,13 @@ def verify(path: Path) -> Info:
 def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list[str]]:
     """The newest checkpoint (of step `up_to` or earlier) whose files are all right, and what is wrong with the newer
     ones."""
+    listed = _listed(root, None)
+    return _first_good([path for path in listed if up_to is None or path.name <= directory_name(up_to)])
+
+
+def _first_good(listed: list[Path]) -> tuple[Info | None, list[str]]:
     problems: list[str] = []
-    for path in sorted(root.glob("step-*"), reverse=True):
-        if up_to is not None and path.name > directory_name(up_to):
-            continue
+    for path in listed:
         try:
             return verify(path), problems
         except Damaged as damage:
@@ -236,16 +239,33 @@ def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list
     return None, problems
 
 
+def steps_of(root: Path) -> list[int]:
+    """The steps of which there are checkpoints, good or not."""
+    return sorted(int(path.name.removeprefix("step-")) for path in root.glob("step-*"))
+
+
 @contextmanager
-def pinned_newest(root: Path) -> Iterator[tuple[Info | None, list[str]]]:
-    """As `newest_good`, under a name of its own: training that goes on meanwhile may delete what it has written."""
-    with tempfile.TemporaryDirectory(prefix=".pinned-", dir=root.parent) as directory:
+def pinned(root: Path, step: int | None = None) -> Iterator[tuple[Info | None, list[str]]]:
+    """As `newest_good`, or that of one step, under a name of its own: training that goes on meanwhile may delete what
+    it has written."""
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=".pinned-", dir=root.parent))
+    except OSError:  # nobody writes here, so nothing vanishes
+        yield _first_good(_listed(root, step))
+        return
+    try:
         for _ in range(PIN_TRIES):
-            listed = sorted(root.glob("step-*"), reverse=True)
-            found, problems = _pin(listed, Path(directory))
+            listed = _listed(root, step)
+            found, problems = _pin(listed, directory)
             if found is not None or problems or not listed:
                 break
         yield found, problems
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _listed(root: Path, step: int | None) -> list[Path]:
+    return sorted(root.glob("step-*" if step is None else directory_name(step)), reverse=True)
 
 
 def _pin(listed: list[Path], directory: Path) -> tuple[Info | None, list[str]]:

@@ -168,7 +168,8 @@ class Recipe:
     average: float = 0.0
     """Decay per step of a moving average of weights and statistics, which evaluation then uses; 0 for none. In step t
     (from 0) it is min(average, (1 + t) / (10 + t)), so that the initial weights are soon forgotten."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """"auto" is a GPU if there is one; a run's configuration says which it was."""
     precision: Literal["fp32", "bf16", "tf32"] = "fp32"
     """What matrix products and convolutions compute in; weights, sums and the optimizer stay in float32."""
     compile: bool = False

@@ -39,7 +39,7 @@ def choose(wanted: str) -> Literal["cpu", "cuda"]:
         return "cpu"
     gpus = count_gpus()
     if wanted == "cuda" and gpus == 0:
-        raise UserError("--device cuda: this host has no visible GPU; take --device cpu or auto")
+        raise UserError("this host has no visible GPU, and device is cuda: take --device cpu")
     return "cuda" if gpus else "cpu"
 
 
@@ -63,8 +63,8 @@ class Device:
     def __init__(self, name: str, threads: int) -> None:
         import torch
 
-        self.torch = torch.device(name)
-        self.backend = "nccl" if name == "cuda" else "gloo"
+        self.torch = torch.device(choose(name) if name == "auto" else name)
+        self.backend = "nccl" if self.torch.type == "cuda" else "gloo"
         torch.set_num_threads(threads)
         # torch.use_deterministic_algorithms does this and imports the compiler to tell it too, which takes 1.3 s.
         torch._C._set_deterministic_algorithms(True, warn_only=False)

@@ -255,9 +255,17 @@ def standardize(images: Tensor) -> Tensor:
 
 def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """How many labels are the first guess, and how many are among the first five."""
-    count = min(5, logits.shape[1])
-    guesses = logits.topk(count, dim=1).indices == labels[:, None]
-    return guesses[:, 0].sum(), guesses.sum()
+    right = _guesses(logits) == labels[:, None]
+    return right[:, 0].sum(), right.sum()
+
+
+def first_guesses(logits: Tensor) -> Tensor:
+    """The class that counts as the guess in `hits`, also where several logits are equal."""
+    return _guesses(logits)[:, 0]
+
+
+def _guesses(logits: Tensor) -> Tensor:
+    return logits.topk(min(5, logits.shape[1]), dim=1).indices
 
 
 def seed_generators(seed: int) -> None:

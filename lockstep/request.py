@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import device, models, references, strategies
+from lockstep import device, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, paths
@@ -50,18 +50,23 @@ class Request:
     program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
 
 
-def find_recipe(name: str) -> Recipe:
-    """A built-in recipe, or the one that `file.py:function` returns."""
+def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
+    """A built-in recipe, the one that `file.py:function` returns, or the one in a file or in the directory of a run.
+
+    `above` are the files whose `base` has led here.
+    """
+    if name in RECIPES:
+        return RECIPES[name]()
     if references.is_reference(name):
         recipe = references.load(name)()
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
         return _with_absolute_model(recipe, references.directory(name))
-    if name not in RECIPES:
-        if name.endswith(".py"):
-            raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
-        raise unknown("recipe", name, RECIPES)
-    return RECIPES[name]()
+    if name.endswith(".py"):
+        raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
+    if recipefile.is_file(name):
+        return recipefile.load(name, find_recipe, above)
+    raise unknown("recipe", name, RECIPES)
 
 
 def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
@@ -125,7 +130,9 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
     if request.lr is not None:
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = with_length(recipe, request)
-    recipe = with_settings(replace(recipe, device=device.choose(request.device)), request.settings)
+    recipe = with_settings(recipe, request.settings)
+    wanted = recipe.device if request.device == "auto" else request.device
+    recipe = replace(recipe, device=device.choose(wanted))
     recipe = _with_absolute_paths(_with_absolute_model(recipe, Path()))
     check_recipe(recipe)
     check_source(recipe.data.source)

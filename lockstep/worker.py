@@ -24,7 +24,7 @@ from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
 from lockstep.errors import JobError, UserError
-from lockstep.evaluate import evaluate_leaf
+from lockstep.evaluate import LeafResult, evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
 from lockstep.generation import Generation
@@ -63,6 +63,8 @@ class Worker:
     evaluated: int = -1
     """The last step that was evaluated; -1 for none."""
     best: dict[str, Any] | None = None
+    counts_confusion: bool = False
+    """Whether evaluations also count which class was taken for which; not while training, to keep messages small."""
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
@@ -146,10 +148,15 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
             return
         if leaf not in known:
             worker.reporter.at(done, leaf)
-            result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
-            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
+            result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf, worker.counts_confusion)
+            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **message_of(result)})
         if membership.is_first and membership.checkpoint_wanted:
             save_if_due(worker, done)
+
+
+def message_of(result: LeafResult) -> dict[str, Any]:
+    """What the supervisor is told of a leaf; a confusion table only where one was asked for."""
+    return {key: value for key, value in vars(result).items() if value != ()}
 
 
 def save_if_due(worker: Worker, done: int) -> None:
@@ -203,6 +210,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         last=last,
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
+        counts_confusion=welcome["confusion"],
     )
 
 

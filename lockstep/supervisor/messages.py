@@ -20,7 +20,10 @@ def event(worker: int, message: Message) -> e.Event | None:
 
 
 def _evaluation(worker: int, m: Message) -> e.Event:
-    result = LeafResult(int(m["count"]), int(m["top1"]), int(m["top5"]), float(m["loss"]))
+    confusion = tuple((int(label), int(guess), int(count)) for label, guess, count in m.get("confusion", ()))
+    result = LeafResult(int(m["count"]), int(m["top1"]), int(m["top5"]), float(m["loss"]), confusion)
+    if confusion and (sum(count for _, _, count in confusion) != result.count or min(map(min, confusion)) < 0):
+        raise ValueError("the confusion table does not count every example once")
     return e.Evaluation(worker, int(m["step"]), int(m["leaf"]), result)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
+from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES, Command
 from lockstep.progress import Display, Sturdy
 from lockstep.rundirectory import RunDirectory
@@ -56,6 +57,8 @@ class Plan:
     """What is trained, its scale worked in."""
     job: Job
     directory: RunDirectory
+    dataset: Dataset
+    """What the recipe's data are; workers open them themselves."""
     num_steps: int
     """The length of the recipe, which schedules see."""
     last_step: int
@@ -204,6 +207,7 @@ class Supervisor:
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
             "probes": not plan.evaluate_only,
+            "confusion": plan.evaluate_only,
             "patience": plan.job.patience,
         }
 
