@@ -160,7 +160,9 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
             raise UserError(
                 f"{directory.name} has no checkpoint yet: train it first with `lockstep resume {directory.name}`"
             )
-        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, newest, request)
+        # Nothing is logged, so the run's loggers need not be installed here.
+        job = resolve_job(request, recipe, replace(stored_job, loggers=()))
+        plan = _plan(recipe, job, directory, newest, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.data is not None else plan.best
         return _supervise(replace(plan, num_steps=newest.step, evaluate_only=True, best=best), display)
