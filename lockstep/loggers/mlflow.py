@@ -15,6 +15,8 @@ from typing import Any
 
 # The local store is plain files, for which MLflow wants to be asked; a database would need packages that skinny lacks.
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+# Nobody is told that the package is used, unless the user wants it.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient

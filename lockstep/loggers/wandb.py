@@ -11,6 +11,9 @@ import os
 import secrets
 from collections.abc import Mapping
 
+# Nobody is told of errors inside the package, unless the user wants it.
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+
 import wandb
 from PIL import Image
 
