@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from lockstep import pictures
 from lockstep.histogram import Histogram
-from lockstep.pictures import MAX_PIXELS, grid, histogram
+from lockstep.pictures import MAX_PIXELS, Pictures, grid, histogram
+from lockstep.recipes import RECIPES
+from tests.alone import set_up
+
+
+def sent_by(every: int, wanted: bool = True) -> list[dict[str, Any]]:
+    """What a lone worker sends in a run of four steps whose second and fourth are evaluated."""
+    recipe = replace(RECIPES["demo"](), leaves=4, global_batch=16, epochs=None, steps=4)
+    replica, strategy, step = set_up(recipe)
+    sent = list[dict[str, Any]]()
+    step.membership.send = sent.append  # type: ignore[assignment, method-assign]
+    shown = Pictures(wanted, every, replica, strategy, step.membership)
+    shown.show_samples(step)
+    shown.show_histograms(step, evaluated=True)  # before the first step there is no gradient
+    for index in (1, 2, 3, 4):
+        step.index = index
+        shown.show_histograms(step, evaluated=index % 2 == 0)
+    strategy.close()
+    return sent
+
+
+@pytest.mark.parametrize(("every", "steps"), [(0, [2, 4]), (3, [3]), (1, [1, 2, 3, 4])])
+def test_histograms_come_at_evaluations_or_every_so_many_steps(every: int, steps: list[int]) -> None:
+    """F71."""
+    image, *rest = sent_by(every)
+    assert (image["type"], image["tag"], image["step"]) == ("image", "train/samples", 0)
+    assert [message["step"] for message in rest] == steps
+    assert all(message["type"] == "histograms" for message in rest)
+
+
+def test_without_a_logger_that_shows_them_no_pictures_are_made() -> None:
+    assert sent_by(1, wanted=False) == []
+
+
+def test_a_model_of_too_many_tensors_gets_no_histograms_and_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MAX_TENSORS", 3)
+    assert [message["type"] for message in sent_by(1)] == ["image", "note"]
+    assert "more than 3: no histograms are made" in sent_by(1)[-1]["text"]
 
 
 def test_a_grid_has_every_image_at_its_place() -> None:
