@@ -76,3 +76,14 @@ def test_half_a_line_on_a_full_disk_spoils_no_other(tmp_path: Path, monkeypatch:
     logger.row({**ROW, "step": 3})
     assert steps_in(tmp_path) == [1, 3]
     logger.close("finished")
+
+
+def test_rows_that_were_written_before_the_logger_was_open_are_there_once(tmp_path: Path) -> None:
+    """It opens in a thread of its own, when the supervisor may have gone on; what it is told then comes on top."""
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", 0)
+    metrics.write({**ROW, "step": 1})
+    metrics.close()
+    logger = Csv(Session(RunDirectory(tmp_path), 0, {}))
+    logger.row({**ROW, "step": 1})
+    assert steps_in(tmp_path) == [1]
+    logger.close("finished")
