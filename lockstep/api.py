@@ -183,8 +183,10 @@ def evaluate_run(
         request = replace(request, hold_out=0)
     if request.hold_out is not None:
         recipe = resolve(recipe, request)
+    # Nothing is logged, so the run's loggers need not be installed here.
+    job = resolve_job(request, recipe, replace(stored_job, loggers=()))
     with selection.pinned(directory, checkpoint, display) as info:
-        plan = _plan(recipe, resolve_job(request, recipe, stored_job), directory, info, request)
+        plan = _plan(recipe, job, directory, info, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
         ended = _supervise(replace(plan, last_step=info.step, evaluate_only=True, best=best), display)

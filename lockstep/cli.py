@@ -207,6 +207,16 @@ def _job_options(command: argparse.ArgumentParser) -> None:
         "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
     )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
+    command.add_argument(
+        "--logger",
+        dest="loggers",
+        metavar="NAME",
+        action="append",
+        help="also tell the figures to csv, wandb or mlflow; may be repeated",
+    )
+    command.add_argument(
+        "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
+    )
 
 
 def _request(parsed: argparse.Namespace) -> Request:

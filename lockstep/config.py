@@ -194,6 +194,11 @@ class Job:
     strategy: str = "allreduce"
     engine: str = "local"
     tensorboard: bool = True
+    """Whether the logger `tensorboard` is used."""
+    loggers: tuple[str, ...] = ()
+    """Who else is told the figures: names from `lockstep.loggers.LOGGERS`."""
+    histograms_every: int = 0
+    """Steps between two histograms of weights and gradients; 0 means after every evaluation."""
     replace: bool = True
     """Whether a worker that died is replaced."""
     patience: float = 10.0

@@ -14,6 +14,7 @@ from lockstep.data import EMBEDDED, check_source, paths
 from lockstep.engines import check_engine
 from lockstep.errors import UserError, unknown
 from lockstep.exchange import tree
+from lockstep.loggers import check_loggers, names_of
 from lockstep.recipes import RECIPES
 from lockstep.settings import with_settings
 
@@ -42,6 +43,8 @@ class Request:
     strategy: str | None = None
     engine: str | None = None
     tensorboard: bool = True
+    loggers: list[str] | None = None
+    histograms_every: int | None = None
     replace: bool = True
     patience: float = 10.0
     verify_every: int | None = None
@@ -175,6 +178,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         strategy=request.strategy or (stored.strategy if stored else "allreduce"),
         engine=request.engine or (stored.engine if stored else "local"),
         tensorboard=request.tensorboard,
+        loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
+        histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
         replace=request.replace,
         patience=request.patience,
         verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),
@@ -182,6 +187,11 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     )
     if job.verify_every < 0:
         raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
+    if job.histograms_every < 0:
+        raise UserError(
+            f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
+        )
+    check_loggers(names_of(job))
     check_workers(recipe, job.workers)
     strategies.check_strategy(job.strategy)
     check_engine(job.engine)

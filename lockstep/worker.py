@@ -29,7 +29,9 @@ from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
 from lockstep.generation import Generation
 from lockstep.line import Line
+from lockstep.loggers import show_pictures
 from lockstep.membership import Membership
+from lockstep.pictures import Pictures
 from lockstep.reach import watch_peers
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
@@ -60,6 +62,7 @@ class Worker:
     step: Step
     """The step to begin with, unless this worker joins a running job."""
     verifier: Verifier
+    pictures: Pictures
     evaluated: int = -1
     """The last step that was evaluated; -1 for none."""
     best: dict[str, Any] | None = None
@@ -85,6 +88,7 @@ def train(worker: Worker) -> None:
     """THE LOOP."""
     strategy = worker.strategy
     step = worker.begin()
+    worker.pictures.show_samples(step)
     between_steps(worker, step)
     while step.index < worker.last:
         while not step.done:
@@ -105,8 +109,10 @@ def between_steps(worker: Worker, step: Step) -> None:
     if worker.membership.is_first:
         worker.reporter.resend()
     worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
-    if evaluation_due(worker, step.index):
+    evaluates = evaluation_due(worker, step.index)
+    if evaluates:
         evaluate(worker, step)
+    worker.pictures.show_histograms(step, evaluates)
     if worker.verifier.is_due(step.index) and not worker.verifier.verify(step):
         worker.writer.forget()
         worker.adopt_scores()
@@ -211,6 +217,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
         counts_confusion=welcome["confusion"],
+        pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
     )
 
 

@@ -6,6 +6,7 @@ It imports no torch. It alone writes the run directory's metrics, best.json and 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import secrets
@@ -127,28 +128,10 @@ class Supervisor:
     async def run(self) -> Result:
         plan = self._plan
         self._display.start(self._title(), plan.first_step, plan.last_step)
-        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.job.tensorboard)
-        with self._signals(), files:
-            try:
-                await self._control.start(self._engine.host)
-                if not plan.evaluate_only:
-                    self._announce()
-                self._do(self._machine.start())
-                self._spawn(self._checkpoint_timer())
-                self._spawn(self._ticker())
-                await self._over.wait()
-            finally:
-                self._control.send_all({"type": "shutdown"})
-                for worker in self._machine.workers:
-                    if not self._control.is_connected(worker):
-                        self._engine.kill(worker)  # still importing; it would not hear
-                await self._engine.close(GRACE_SECONDS)
-                self._control.close()
-                for task in self._tasks:
-                    task.cancel()
-                if not plan.evaluate_only:
-                    (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
-                self._display.close()
+        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.recipe, plan.job)
+        with self._signals():
+            async with files:
+                await self._work()
         assert self._outcome is not None
         about = self._outcome.worker
         return Result(
@@ -158,6 +141,30 @@ class Supervisor:
             is_mixed=self._archive.is_mixed,
             log=None if about is None else self._log(about),
         )
+
+    async def _work(self) -> None:
+        """From the first process to the end of the last one."""
+        plan = self._plan
+        try:
+            await self._control.start(self._engine.host)
+            if not plan.evaluate_only:
+                self._announce()
+            self._do(self._machine.start())
+            self._spawn(self._checkpoint_timer())
+            self._spawn(self._ticker())
+            await self._over.wait()
+        finally:
+            self._control.send_all({"type": "shutdown"})
+            for worker in self._machine.workers:
+                if not self._control.is_connected(worker):
+                    self._engine.kill(worker)  # still importing; it would not hear
+            await self._engine.close(GRACE_SECONDS)
+            self._control.close()
+            for task in self._tasks:
+                task.cancel()
+            if not plan.evaluate_only:
+                (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
+            self._display.close()
 
     def _title(self) -> str:
         plan, recipe, job = self._plan, self._plan.recipe, self._plan.job
@@ -251,6 +258,12 @@ class Supervisor:
         kind = message["type"]
         if kind == "metrics":
             self._record({"kind": "train", **message["row"]})
+        elif kind == "image":
+            self._archive.image(str(message["tag"]), base64.b64decode(message["png"]), int(message["step"]))
+        elif kind == "histograms":
+            self._archive.histograms(messages.histograms(message), int(message["step"]))
+        elif kind == "note":
+            self._display.note(str(message["text"]))
         elif kind == "ready":
             self._on_ready(worker, message)
         elif kind == "finished":
