@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, evaluate, rundirectory, wire
+from lockstep import checkpoint, compiler, evaluate, rundirectory, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import open_dataset
@@ -169,7 +169,9 @@ def evaluate_run(run: str, request: Request | None = None, *, display: Display |
 def _plan(
     recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
 ) -> supervisor.Plan:
-    """Open the data, which checks it, and work out the length."""
+    """Open the data, which checks it, and work out the length; look for the compiler if one is needed."""
+    if recipe.compile:
+        compiler.check(recipe.device)
     dataset = open_dataset(recipe.data, recipe.seed)
     num_steps = recipe.steps
     if num_steps is None:

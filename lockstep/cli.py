@@ -134,9 +134,17 @@ def _recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--scale", type=float, metavar="S", help="batch and learning rate times S, steps divided, as if S workers"
     )
-    command.add_argument("--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions")
+    command.add_argument(
+        "--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions; changes the bits"
+    )
     command.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=None, help="compile the model; changes the bits"
+    )
+    command.add_argument(
+        "--channels-last",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="memory format of images and kernels; changes the bits",
     )
     command.add_argument("--seed", type=int, metavar="S", help="seed of weights, order and augmentation")
     command.add_argument("--threads", type=int, metavar="T", help="threads that compute a leaf; changes the bits")

@@ -57,7 +57,7 @@ def evaluate_leaf(replica: Replica, source: Source, config: Evaluation, leaf: in
     try:
         with torch.inference_mode():
             images, labels = replica.device.put(batch, replica.recipe.channels_last)
-            logits = replica.model(replica.normalize(images))
+            logits = replica.logits(images, odd=len(batch.labels) != config.leaf_batch)
             loss = F.cross_entropy(logits, labels, reduction="none").double().sum()
             top1, top5 = hits(logits, labels)
     finally:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep import models, optim, philox, schedule
+from lockstep import compiler, models, optim, philox, schedule
 from lockstep.config import Recipe
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device
@@ -47,6 +47,7 @@ class Replica:
             recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
         )
         self.model.train()
+        self._compiled = compiler.compiled(self.model, recipe.device, recipe.threads) if recipe.compile else self.model
 
     def _flatten_parameters(self) -> Tensor:
         flat = torch.zeros(self.layout.statistics_start, dtype=torch.float32, device=self.device.torch)
@@ -71,12 +72,22 @@ class Replica:
         vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
-            logits = self.model(self.normalize(images))
+            logits = self.logits(images)
             loss = F.cross_entropy(logits, labels)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)
         return vector
+
+    def logits(self, images: Tensor, odd: bool = False) -> Tensor:
+        """What the model makes of images, in the recipe's precision; the result is float32, and so is the loss of it.
+
+        The compiler is for leaves of the usual size: an odd one is computed without it.
+        """
+        model = self.model if odd else self._compiled
+        with self.device.arithmetic():
+            logits: Tensor = model(self.normalize(images))
+        return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:
         """Make the model ready for a leaf: gradients go to a fresh vector, statistics and generators start anew."""
