@@ -101,6 +101,10 @@ def parser() -> argparse.ArgumentParser:
     config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe or file.py:function")
     _recipe_options(config)
 
+    doctor = add("doctor", _doctor, "say whether this machine is fit for training, and what to do", "lockstep doctor")
+    doctor.add_argument("--quick", action="store_true", help="without the self-test, which trains for some seconds")
+    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
+
     demo = add(
         "demo",
         _demo,
@@ -303,6 +307,12 @@ def _config(parsed: argparse.Namespace) -> int:
 
     print(json.dumps(dataclasses.asdict(resolve(find_recipe(parsed.recipe), _request(parsed))), indent=2))
     return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from lockstep import doctor
+
+    return doctor.show(doctor.examine(parsed.quick), parsed.json)
 
 
 def _demo(parsed: argparse.Namespace) -> int:
