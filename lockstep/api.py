@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, evaluate, rundirectory, selection, wire
+from lockstep import checkpoint, compiler, evaluate, rundirectory, selection, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
@@ -200,7 +200,9 @@ def evaluate_run(
 def _plan(
     recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
 ) -> supervisor.Plan:
-    """Work out the scale and the length; open the data, which checks it."""
+    """Work out the scale and the length; open the data, which checks it; look for the compiler if one is needed."""
+    if recipe.compile:
+        compiler.check(recipe.device)
     recipe = scaled(recipe)
     dataset = open_dataset(recipe.data, recipe.seed)
     recipe = _with_channels(recipe, dataset)

@@ -28,6 +28,10 @@ def check_recipe(recipe: Recipe) -> None:
         f"a batch of {r.global_batch} cannot be cut into {r.leaves} equal leaves: take a batch size of "
         f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other --leaves",
     )
+    require(
+        r.precision != "tf32" or r.device == "cuda",
+        "--precision tf32 is a mode of GPUs, and this training is on the CPU: take --precision fp32 or bf16",
+    )
     require(r.threads >= 1, f"threads must be at least 1, not {r.threads}")
     require(r.steps is not None or r.epochs is not None, "the recipe has no length: give it steps or epochs")
     require(r.steps is None or r.epochs is None, "give the length either in steps or in epochs, and not in both")

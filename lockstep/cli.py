@@ -133,6 +133,9 @@ def parser() -> argparse.ArgumentParser:
             "lockstep data get cifar10 data",
         )
     )
+    doctor = add("doctor", _doctor, "say whether this machine is fit for training, and what to do", "lockstep doctor")
+    doctor.add_argument("--quick", action="store_true", help="without the self-test, which trains for some seconds")
+    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
 
     demo = add(
         "demo",
@@ -174,9 +177,17 @@ def _recipe_options(command: argparse.ArgumentParser) -> None:
         metavar="S",
         help="batch and learning rate times S, steps divided by S; see docs/recipes.md",
     )
-    command.add_argument("--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions")
+    command.add_argument(
+        "--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions; changes the bits"
+    )
     command.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=None, help="compile the model; changes the bits"
+    )
+    command.add_argument(
+        "--channels-last",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="memory format of images and kernels; changes the bits",
     )
     command.add_argument("--seed", type=int, metavar="S", help="seed of weights, order and augmentation")
     command.add_argument("--threads", type=int, metavar="T", help="threads that compute a leaf; changes the bits")
@@ -330,6 +341,12 @@ def _config(parsed: argparse.Namespace) -> int:
 
     print(json.dumps(dataclasses.asdict(resolve(find_recipe(parsed.recipe), _request(parsed))), indent=2))
     return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from lockstep import doctor
+
+    return doctor.show(doctor.examine(parsed.quick), parsed.json)
 
 
 def _demo(parsed: argparse.Namespace) -> int:

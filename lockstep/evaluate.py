@@ -75,7 +75,7 @@ def evaluate_leaf(
     batch = source.fetch(in_order(first, min(first + config.leaf_batch, len(source))))
     with inference(replica):
         images, labels = replica.device.put(batch, replica.recipe.channels_last)
-        logits = replica.model(replica.normalize(images))
+        logits = replica.logits(images, odd=len(batch.labels) != config.leaf_batch)
         loss = F.cross_entropy(logits, labels, reduction="none").double().sum()
         top1, top5 = hits(logits, labels)
         pairs = zip(labels.tolist(), first_guesses(logits).tolist(), strict=True) if with_confusion else ()

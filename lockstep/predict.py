@@ -109,7 +109,7 @@ def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.ui
     with inference(replica):
         batch = Batch(pixels[None], np.zeros(1, dtype=np.int64))
         tensor, _ = replica.device.put(batch, replica.recipe.channels_last)
-        probability = replica.model(replica.normalize(tensor)).double().softmax(1)[0]
+        probability = replica.logits(tensor, odd=True).double().softmax(1)[0]
         best = probability.topk(min(top, len(probability)))
     names = described.class_names or ()
     return tuple(

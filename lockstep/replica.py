@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep import mixing, models, optim, philox, schedule
+from lockstep import compiler, mixing, models, optim, philox, schedule
 from lockstep.average import Average
 from lockstep.config import Recipe
+from lockstep.data.mix import Mix
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors
@@ -52,6 +53,7 @@ class Replica:
         self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
         self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
         self.model.train()
+        self._compiled = compiler.compiled(self.model, recipe.device, recipe.threads) if recipe.compile else self.model
 
     def _channels_of(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
         """Mean and deviation of the channels: from the recipe, or of the training set."""
@@ -90,12 +92,22 @@ class Replica:
         vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
-            logits = self.model(mixing.mix_images(self.normalize(images), batch.mix))
+            logits = self.logits(images, batch.mix)
             loss = mixing.loss(logits, labels, batch.mix, self.recipe.label_smoothing)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)
         return vector
+
+    def logits(self, images: Tensor, mix: Mix | None = None, *, odd: bool = False) -> Tensor:
+        """What the model makes of images, in the recipe's precision; the result is float32, and so is the loss of it.
+
+        The compiler is for leaves of the usual size: an odd one is computed without it.
+        """
+        model = self.model if odd else self._compiled
+        with self.device.arithmetic():
+            logits: Tensor = model(mixing.mix_images(self.normalize(images), mix))
+        return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:
         """Make the model ready for a leaf: gradients go to a fresh vector, statistics and generators start anew."""

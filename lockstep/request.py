@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import device, models, recipefile, references, strategies
+from lockstep import device, host, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, paths
@@ -37,6 +37,7 @@ class Request:
     scale: float | None = None
     precision: str | None = None
     compile: bool | None = None
+    channels_last: bool | None = None
     seed: int | None = None
     threads: int | None = None
     device: str = "auto"
@@ -126,6 +127,7 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
         "stop_at": request.stop_at,
         "precision": request.precision,
         "compile": request.compile,
+        "channels_last": request.channels_last,
     }
     recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
     if request.model is not None:
@@ -167,7 +169,7 @@ def with_end(recipe: Recipe, asked: int | None, done: int) -> Recipe:
 
 def default_workers(recipe: Recipe) -> int:
     """As many as there are GPUs, or cores for the recipe's threads, but no more than leaves."""
-    there = device.count_gpus() if recipe.device == "cuda" else device.count_cores() // recipe.threads
+    there = device.count_gpus() if recipe.device == "cuda" else host.count_cores() // recipe.threads
     return max(1, min(recipe.leaves, there))
 
 

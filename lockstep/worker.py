@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, injection, parent, strategies
+from lockstep import checkpoint, injection, parent, provenance, strategies
 from lockstep.config import Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
@@ -198,7 +198,7 @@ def check_reduced(worker: Worker, step: Step) -> None:
 def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worker:
     """Build everything from the supervisor's welcome."""
     recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
-    device = Device(recipe.device, recipe.threads)
+    device = Device(recipe.device, recipe.threads, recipe.precision)
     dataset = open_dataset(recipe.data, recipe.seed)
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
     strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
@@ -219,6 +219,17 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         counts_confusion=welcome["confusion"],
         pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
     )
+
+
+def compile_now(worker: Worker, trains: bool) -> None:
+    """Compiling takes half a minute, and nobody is expelled for it as long as it is a part of the set-up: so all that
+    the loop will need is computed once before it."""
+    if not worker.recipe.compile:
+        return
+    replica, leaf = worker.replica, worker.step.leaf(0)
+    if trains:
+        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed))
+    evaluate_leaf(replica, worker.dataset.test, worker.recipe.evaluation, 0)
 
 
 def probe(worker: Worker) -> str:
@@ -253,6 +264,7 @@ def joined() -> Iterator[Worker]:
     try:
         membership.listen()
         worker = set_up(welcome, membership, line)
+        compile_now(worker, trains=welcome["probes"])
         found = probe(worker) if welcome["probes"] else None
         if welcome["checkpoint"] is not None:
             restore(worker, welcome["checkpoint"], line)
@@ -267,7 +279,7 @@ def joined() -> Iterator[Worker]:
                 "step": worker.first,
                 "state_bytes": worker.replica.num_bytes(),
                 "probe": found,
-                "environment": worker.replica.device.describe(),
+                "environment": provenance.describe(worker.replica.device, worker.recipe.compile),
             }
         )
         yield worker

@@ -24,7 +24,7 @@ def tiny_recipe(**changes: object) -> Recipe:
 def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
     dataset = open_dataset(recipe.data, recipe.seed)
     assert recipe.steps is not None
-    replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads))
+    replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads, recipe.precision))
     strategy = strategies.build("allreduce", recipe, dataset.train, replica, Membership.alone(recipe.leaves))
     return replica, strategy, strategy.first_step(0)
 

@@ -182,7 +182,7 @@ class Supervisor:
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **device.environment(recipe.device, recipe.threads, worker),
+            **device.environment(recipe.device, recipe.threads, recipe.precision, worker),
         }
         return Command(worker, list(self._plan.program), environment, self._log(worker))
 
