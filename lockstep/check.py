@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lockstep.config import Data, Optimizer, Recipe, Schedule
+from lockstep.config import Data, Group, Optimizer, Recipe, Schedule
 from lockstep.errors import UserError
 from lockstep.scaling import scaled
 
@@ -78,7 +78,15 @@ def check_optimizer(o: Optimizer) -> None:
     require(all(0 <= beta < 1 for beta in o.betas), f"both betas must be in [0, 1), not {list(o.betas)}")
     require(0 < o.epsilon < math.inf, f"epsilon must be positive, not {o.epsilon}")
     require(0 <= o.weight_decay < math.inf, f"weight decay must not be negative, but is {o.weight_decay}")
+    for group in o.groups:
+        check_group(group)
     require(0 <= o.clip_norm < math.inf, f"clip_norm must be positive, or 0 for never, not {o.clip_norm}")
+
+
+def check_group(g: Group) -> None:
+    require(0 <= g.lr < math.inf, f"the factor of the learning rate of {g.match!r} must not be negative, but is {g.lr}")
+    require(g.momentum is None or 0 <= g.momentum < 1, f"the momentum of {g.match!r} must be in [0, 1)")
+    require(g.weight_decay is None or g.weight_decay >= 0, f"the weight decay of {g.match!r} must not be negative")
 
 
 def check_schedule(s: Schedule, length: float | None) -> None:
@@ -119,6 +127,12 @@ def check_data(data: Data, leaf_batch: int) -> None:
     )
     require(
         all(math.isfinite(one) and one > 0 for one in data.deviation), "every data.deviation must be a positive number"
+    )
+    until = [fraction for fraction, _ in data.sizes]
+    require(
+        all(side >= 1 for _, side in data.sizes) and until == sorted(until) and until[-1:] in ([], [1.0]),
+        "data.sizes takes pairs of a fraction of the run and a side in pixels, ascending, the last fraction being 1, "
+        "such as [[0.6, 16], [1, 24]]",
     )
     require(0 <= data.shift < 1, f"data.shift is a fraction of the side, from 0 to below 1, not {data.shift}")
     require(0 <= data.erase <= 1, f"data.erase is a probability, from 0 to 1, not {data.erase}")

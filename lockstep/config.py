@@ -47,6 +47,9 @@ class Data:
     """Alpha of mixup: images are blended with others of their leaf; 0 for none."""
     cutmix: float = 0.0
     """Alpha of cutmix: a rectangle comes from another image of the leaf; 0 for none. With mixup, half of the leaves."""
+    sizes: tuple[tuple[float, int], ...] = ()
+    """Sides to which training images are scaled, each with the fraction of the run until which it holds, such as
+    [[0.6, 16], [1, 24]]: smaller images are cheaper. Evaluation takes the last one. Empty leaves images as they are."""
     standardize: Literal["image", "channel", "none"] = "image"
     """"image": each image to mean 0 and deviation 1; "channel": by the mean and deviation of each channel over the
     training set; "none": pixels divided by 255."""
@@ -67,11 +70,25 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Group:
+    """What is different for some of the parameters."""
+
+    match: str
+    """Their names, with `*` for anything, such as `head.*`. The first group that matches counts."""
+    lr: float = 1.0
+    """Factor of the learning rate."""
+    momentum: float | None = None
+    weight_decay: float | None = None
+    orthogonal: bool | None = None
+    """Whether "muon" makes their updates orthogonal; by default those of two and more dimensions."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    name: Literal["sgd", "adamw"] = "sgd"
+    name: Literal["sgd", "adamw", "muon"] = "sgd"
     """A name from `lockstep.optim.OPTIMIZERS`."""
     momentum: float = 0.9
-    """Of "sgd"; 0 for none."""
+    """Of "sgd" and "muon"; 0 for none."""
     nesterov: bool = False
     """Whether "sgd" takes Nesterov's update."""
     momentum_correction: bool = True
@@ -84,6 +101,8 @@ class Optimizer:
     weight_decay: float = 1e-4
     decay: Literal["all", "kernels"] = "all"
     """What decays: every parameter, or only those of two and more dimensions (no bias, no BatchNorm)."""
+    groups: tuple[Group, ...] = ()
+    """Parameters with settings of their own."""
     clip_norm: float = 0.0
     """Gradients are scaled down to this Euclidean norm over the whole model; 0 for never."""
 
@@ -124,6 +143,8 @@ class Evaluation:
     """Images that are evaluated in one piece; belongs to the bits of the reported loss."""
     max_leaves: int = 0
     """Evaluate only the first so many pieces; 0 means the whole test set."""
+    views: Literal["one", "mirror"] = "one"
+    """"mirror": logits are the mean of those of an image and its mirror image, at twice the cost."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config import Evaluation
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.data.source import Source
     from lockstep.replica import Replica
 
@@ -75,12 +77,20 @@ def evaluate_leaf(
     batch = source.fetch(in_order(first, min(first + config.leaf_batch, len(source))))
     with inference(replica):
         images, labels = replica.device.put(batch, replica.recipe.channels_last)
-        logits = replica.logits(images, odd=len(batch.labels) != config.leaf_batch)
+        logits = seen(replica, images, odd=len(batch.labels) != config.leaf_batch)
         loss = F.cross_entropy(logits, labels, reduction="none").double().sum()
         top1, top5 = hits(logits, labels)
         pairs = zip(labels.tolist(), first_guesses(logits).tolist(), strict=True) if with_confusion else ()
         confusion = add_counts(((label, guess, 1),) for label, guess in pairs)
     return LeafResult(len(batch.labels), int(top1), int(top5), float(loss), confusion)
+
+
+def seen(replica: Replica, images: Tensor, odd: bool) -> Tensor:
+    """The logits of images, or the mean of those of each image and its mirror image."""
+    logits = replica.logits(images, None, odd=odd)
+    if replica.recipe.evaluation.views == "one":
+        return logits
+    return (logits + replica.logits(images.flip(-1), None, odd=odd)) / 2
 
 
 @contextmanager

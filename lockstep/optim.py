@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.config import Optimizer
-from lockstep.errors import UserError
+from lockstep.errors import UserError, unknown
+from lockstep.muon import Muon
 from lockstep.schedule import LearningRate
 
 Group = dict[str, Any]
@@ -26,14 +28,33 @@ def build(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def groups(config: Optimizer, model: nn.Module) -> list[Group]:
-    """The parameters that are trained, with what decays apart from what does not."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decays = [config.decay == "all" or parameter.dim() >= 2 for parameter in parameters]
-    parts = [
-        {"params": [p for p, one in zip(parameters, decays, strict=True) if one], "weight_decay": config.weight_decay},
-        {"params": [p for p, one in zip(parameters, decays, strict=True) if not one], "weight_decay": 0.0},
-    ]
-    return [part for part in parts if part["params"]]
+    """The parameters that are trained, those with the same settings together."""
+    together: dict[tuple[tuple[str, Any], ...], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            together.setdefault(tuple(settings_of(config, name, parameter).items()), []).append(parameter)
+    _refuse_unmatched(config, model)
+    return [{"params": parameters, **dict(settings)} for settings, parameters in together.items()]
+
+
+def settings_of(config: Optimizer, name: str, parameter: Tensor) -> dict[str, Any]:
+    """What a parameter is trained with, where its group or its shape says something else than the rest."""
+    decays = config.decay == "all" or parameter.dim() >= 2
+    settings: dict[str, Any] = {"weight_decay": config.weight_decay if decays else 0.0}
+    own = next((group for group in config.groups if fnmatchcase(name, group.match)), None)
+    if own is not None:
+        given = {"lr_factor": own.lr, "weight_decay": own.weight_decay, "momentum": own.momentum}
+        settings |= {key: value for key, value in given.items() if value is not None}
+    if config.name == "muon":
+        settings["orthogonal"] = parameter.dim() >= 2 if own is None or own.orthogonal is None else own.orthogonal
+    return settings
+
+
+def _refuse_unmatched(config: Optimizer, model: nn.Module) -> None:
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for group in config.groups:
+        if not any(fnmatchcase(name, group.match) for name in names):
+            raise unknown("group of parameters", group.match, names)
 
 
 def sgd(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
@@ -54,8 +75,16 @@ def adamw(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     return optimizer
 
 
-OPTIMIZERS: dict[str, Callable[[Optimizer, nn.Module], torch.optim.Optimizer]] = {"sgd": sgd, "adamw": adamw}
-NUM_SLOTS = {"sgd": 1, "adamw": 2}
+def muon(config: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    return _eager(Muon)(groups(config, model), momentum=config.momentum)  # type: ignore[no-any-return]
+
+
+OPTIMIZERS: dict[str, Callable[[Optimizer, nn.Module], torch.optim.Optimizer]] = {
+    "sgd": sgd,
+    "adamw": adamw,
+    "muon": muon,
+}
+NUM_SLOTS = {"sgd": 1, "adamw": 2, "muon": 1}
 """Numbers that an optimizer keeps for every weight."""
 
 

@@ -104,12 +104,12 @@ def _predict_one(replica: Replica, described: Description, image: str | Path | I
 def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.uint8], top: int) -> tuple[Guess, ...]:
     import numpy as np
 
-    from lockstep.evaluate import inference
+    from lockstep.evaluate import inference, seen
 
     with inference(replica):
         batch = Batch(pixels[None], np.zeros(1, dtype=np.int64))
         tensor, _ = replica.device.put(batch, replica.recipe.channels_last)
-        probability = replica.logits(tensor, odd=True).double().softmax(1)[0]
+        probability = seen(replica, tensor, odd=True).double().softmax(1)[0]
         best = probability.topk(min(top, len(probability)))
     names = described.class_names or ()
     return tuple(

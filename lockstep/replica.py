@@ -18,11 +18,12 @@ from lockstep import compiler, mixing, models, optim, philox, schedule
 from lockstep.average import Average
 from lockstep.config import Recipe
 from lockstep.data.mix import Mix
-from lockstep.data.source import Batch, Dataset
+from lockstep.data.source import Batch, Dataset, in_order
 from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
+from lockstep.preprocess import Preprocess
 from lockstep.spans import Spans
 from lockstep.state import State, state_digest
 
@@ -36,6 +37,8 @@ class Replica:
         self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
         self.layout = Layout.of(self.model, recipe.channels_last)
         self.model.to(device.torch)
+        self.preprocess = Preprocess(recipe.data, dataset, num_steps, device.torch)
+        self._initialize_from(dataset)
         self.pool = Pool(self.layout, device.torch)
         self._parameters = [parameter for _, parameter in self.model.named_parameters()]
         self.weights = self._flatten_parameters()
@@ -49,25 +52,18 @@ class Replica:
         self.learning_rate = schedule.learning_rate(
             recipe.schedule, num_steps, Fraction(len(dataset.train), recipe.global_batch)
         )
-        self._channels = self._channels_of(dataset) if recipe.data.standardize == "channel" else None
         self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
         self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
         self.model.train()
         self._compiled = compiler.compiled(self.model, recipe.device, recipe.threads) if recipe.compile else self.model
 
-    def _channels_of(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of the channels: from the recipe, or of the training set."""
-        found = self.recipe.data if self.recipe.data.mean else dataset.channels
-        if len(found.mean) != dataset.image_shape[0]:
-            raise UserError(
-                f"data.mean has {len(found.mean)} numbers, but the images have {dataset.image_shape[0]} channels: give "
-                "one for each, or leave data.mean and data.deviation out"
-            )
-
-        def per_channel(values: tuple[float, ...]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=self.device.torch)[:, None, None]
-
-        return per_channel(found.mean), per_channel(found.deviation)
+    def _initialize_from(self, dataset: Dataset) -> None:
+        """Show the first training images to a model that takes weights from them; to all replicas the same."""
+        source = dataset.plain or dataset.train
+        if isinstance(self.model, models.InitializedFromImages) and not dataset.is_gone:
+            batch = source.fetch(in_order(0, min(models.NUM_INITIAL_IMAGES, len(source))))
+            images, _ = self.device.put(batch, self.recipe.channels_last)
+            self.model.initialize_from(self.preprocess.normalize(images))
 
     def _flatten_parameters(self) -> Tensor:
         flat = torch.zeros(self.layout.statistics_start, dtype=torch.float32, device=self.device.torch)
@@ -87,26 +83,27 @@ class Replica:
             buffers[place.name].data = view
         return flat
 
-    def gradient(self, batch: Batch, seed: int) -> Vector:
+    def gradient(self, batch: Batch, seed: int, step: int) -> Vector:
         """A leaf's contribution: forward and backward from the state at the step's start, in a vector of its own."""
         vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
-            logits = self.logits(images, batch.mix)
+            logits = self.logits(images, step, batch.mix)
             loss = mixing.loss(logits, labels, batch.mix, self.recipe.label_smoothing)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)
         return vector
 
-    def logits(self, images: Tensor, mix: Mix | None = None, *, odd: bool = False) -> Tensor:
+    def logits(self, images: Tensor, step: int | None, mix: Mix | None = None, *, odd: bool = False) -> Tensor:
         """What the model makes of images, in the recipe's precision; the result is float32, and so is the loss of it.
 
-        The compiler is for leaves of the usual size: an odd one is computed without it.
+        `step` is None in evaluation. The compiler is for leaves of the usual size: an odd one is computed without it.
         """
         model = self.model if odd else self._compiled
+        images = self.preprocess.resize(mixing.mix_images(self.preprocess.normalize(images), mix), step)
         with self.device.arithmetic():
-            logits: Tensor = model(mixing.mix_images(self.normalize(images), mix))
+            logits: Tensor = model(images)
         return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:
@@ -180,16 +177,6 @@ class Replica:
         finally:
             self.model.train()
 
-    def normalize(self, images: Tensor) -> Tensor:
-        """uint8 to float, as `data.standardize` says."""
-        images = images.float()
-        if self._channels is not None:
-            mean, deviation = self._channels
-            return (images - mean) / deviation
-        if self.recipe.data.standardize == "none":
-            return images / 255.0
-        return standardize(images)
-
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
         """Weights and buffers by name, tied ones once."""
         yield from self.model.named_parameters()
@@ -215,7 +202,7 @@ class Replica:
         """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
         another one would give the run other bits."""
         before = self.copy_state()
-        vector = self.gradient(batch, seed)
+        vector = self.gradient(batch, seed, 0)
         self.apply(vector, 0)
         self.pool.give(vector)
         found = self.state_digest(1)
@@ -256,13 +243,6 @@ class Replica:
         if self.average is not None:
             self.average.load(state.average)
         self.tally = list(state.tally)
-
-
-def standardize(images: Tensor) -> Tensor:
-    """Per-image standardisation: (x - mean) / max(deviation, 1/sqrt(n))."""
-    size = images[0].numel()
-    deviation, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True, correction=0)
-    return (images - mean) / deviation.clamp_min(size**-0.5)
 
 
 def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -228,7 +228,7 @@ def compile_now(worker: Worker, trains: bool) -> None:
         return
     replica, leaf = worker.replica, worker.step.leaf(0)
     if trains:
-        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed))
+        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed, leaf.step))
     evaluate_leaf(replica, worker.dataset.test, worker.recipe.evaluation, 0)
 
 

@@ -71,20 +71,20 @@ def test_compiled_gradients_land_in_the_vector_and_nothing_is_compiled_in_the_lo
     """The vector's views are what a compiled backward adds to, within rounding what is added without the compiler,
     dropout included. Another leaf, and an evaluation with its smaller last leaf, need no second compilation."""
     eager, strategy, step = set_up(recipe_of(model, compiles=False))
-    wanted = eager.gradient(strategy.read(step.leaf(0)), 1).flat.clone()
+    wanted = eager.gradient(strategy.read(step.leaf(0)), 1, 0).flat.clone()
     strategy.close()
     recipe = recipe_of(model, compiles=True)
     dataset, (replica, strategy, step) = open_dataset(recipe.data, 0), set_up(recipe)
     parts = SimpleNamespace(recipe=recipe, replica=replica, strategy=strategy, step=step, dataset=dataset)
     worker.compile_now(parts, trains=True)  # type: ignore[arg-type]
     with torch._dynamo.config.patch(error_on_recompile=True):
-        vector = replica.gradient(strategy.read(step.leaf(0)), 1)
+        vector = replica.gradient(strategy.read(step.leaf(0)), 1, 0)
     assert torch.allclose(vector.flat, wanted, atol=1e-5)
     assert not torch.equal(vector.flat, wanted)
     kept = vector.flat.clone()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for index in (1, 0):
-            again = replica.gradient(strategy.read(step.leaf(index)), 1).flat.clone()
+            again = replica.gradient(strategy.read(step.leaf(index)), 1, 0).flat.clone()
         replica.apply(vector, 0)
         results = [evaluate_leaf(replica, dataset.test, recipe.evaluation, leaf) for leaf in (1, 6)]
     assert torch.equal(again, kept)

@@ -34,7 +34,7 @@ def test_leaves_cover_the_test_set_once_with_a_smaller_last_one() -> None:
     replica.model.eval()
     with torch.inference_mode():
         images, labels = replica.device.put(batch, channels_last=True)
-        logits = replica.model(replica.normalize(images))
+        logits = replica.model(replica.preprocess.normalize(images))
     assert figures["examples"] == 2000
     assert figures["top1"] == (logits.argmax(1) == labels).sum().item() / 2000
     assert abs(figures["loss"] - torch.nn.functional.cross_entropy(logits.double(), labels).item()) < 1e-5
@@ -130,7 +130,7 @@ def test_the_confusion_table_is_that_of_labels_and_first_guesses() -> None:
     replica.model.eval()
     with torch.inference_mode():
         images, _ = replica.device.put(batch, channels_last=True)
-        guesses = replica.model(replica.normalize(images)).argmax(1).tolist()
+        guesses = replica.model(replica.preprocess.normalize(images)).argmax(1).tolist()
     counted = {(label, guess): count for label, guess, count in combine(leaves)["confusion"]}
     assert counted == Counter(zip(batch.labels.tolist(), guesses, strict=True))
 

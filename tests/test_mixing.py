@@ -53,10 +53,10 @@ def test_hits_are_counted_against_the_image_s_own_label() -> None:
     """Also where nothing of the image itself is left."""
     replica, strategy, step = set_up(tiny_recipe(data=asking("mixup")))
     batch = replace(strategy.batch(step.leaf(0)), mix=Mix(0.0))
-    vector = replica.gradient(batch, 0)
+    vector = replica.gradient(batch, 0, 0)
     images, labels = replica.device.put(batch, channels_last=True)
     replica.rewind()
-    logits = replica.model(mixing.mix_images(replica.normalize(images), batch.mix))
+    logits = replica.model(mixing.mix_images(replica.preprocess.normalize(images), batch.mix))
     assert vector.counts[1].item() == (logits.argmax(1) == labels).sum().item()
     assert abs(vector.counts[0].item() - mixing.loss(logits, labels, batch.mix).item()) < 1e-6
     strategy.close()

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from lockstep import checkpoint, optim
-from lockstep.config import Optimizer, Schedule
+from lockstep.config import Group, Optimizer, Schedule
+from lockstep.errors import UserError
 from lockstep.replica import Replica
 from lockstep.schedule import learning_rate
 from tests.alone import set_up, tiny_recipe, train
@@ -189,8 +190,40 @@ def test_labels_are_smoothed_in_training_and_not_in_evaluation() -> None:
         strategy.close()
         evaluated.append(evaluate_leaf(replica, source, recipe.evaluation, 0))
     replica.rewind()
-    logarithms = replica.model(replica.normalize(images)).log_softmax(1)
+    logarithms = replica.model(replica.preprocess.normalize(images)).log_softmax(1)
     hard = -logarithms[torch.arange(4), labels].mean().item()
     soft = 0.8 * hard - 0.2 * logarithms.mean().item()
     assert losses == pytest.approx([hard, soft], rel=1e-5)
     assert evaluated[0] == evaluated[1]
+
+
+def test_groups_have_settings_of_their_own_and_the_first_that_matches_counts() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    config = Optimizer(
+        momentum=0.9,
+        groups=(Group(match="1.weight", lr=5.0, weight_decay=0.0), Group(match="1.*", lr=2.0, momentum=0.5)),
+    )
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = {
+        names[id(parameter)]: (group.get("lr_factor", 1.0), group["weight_decay"], group.get("momentum", 0.9))
+        for group in optim.groups(config, model)
+        for parameter in group["params"]
+    }
+    assert found == {
+        "0.weight": (1.0, 1e-4, 0.9),
+        "0.bias": (1.0, 1e-4, 0.9),
+        "1.weight": (5.0, 0.0, 0.9),
+        "1.bias": (2.0, 1e-4, 0.5),
+    }
+
+
+def test_a_group_that_matches_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match=r"unknown group of parameters 'hed.\*'"):
+        optim.groups(Optimizer(groups=(Group(match="hed.*"),)), nn.Linear(2, 2))
+
+
+def test_muon_makes_kernels_orthogonal_and_leaves_out_what_a_group_says() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    built = optim.build(Optimizer(name="muon", groups=(Group(match="2.*", orthogonal=False),)), model)
+    orthogonal = {id(p) for group in built.param_groups if group["orthogonal"] for p in group["params"]}
+    assert orthogonal == {id(model[0].weight)}

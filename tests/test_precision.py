@@ -59,7 +59,7 @@ def kinds_of_convolutions(precision: str, evaluates: bool) -> set[torch.dtype]:
     if evaluates:
         evaluate_leaf(replica, open_dataset(recipe.data, 0).test, recipe.evaluation, 0)
     else:
-        replica.gradient(strategy.read(step.leaf(0)), 1)
+        replica.gradient(strategy.read(step.leaf(0)), 1, 0)
     strategy.close()
     return seen
 

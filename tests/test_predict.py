@@ -56,7 +56,7 @@ def probabilities(step: int) -> list[list[float]]:
     replica.model.eval()
     images = torch.from_numpy(shapes.draw(0, 3)[:, 1:].reshape(-1, 3, 32, 32))
     with torch.inference_mode():
-        return [replica.model(replica.normalize(image[None])).softmax(1)[0].tolist() for image in images]
+        return [replica.model(replica.preprocess.normalize(image[None])).softmax(1)[0].tolist() for image in images]
 
 
 @pytest.mark.parametrize(("wanted", "step"), [(None, 6), ("last", 6), ("3", 3)])

@@ -27,7 +27,7 @@ from lockstep.config import Recipe
 from lockstep.data import open_dataset
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.source import Batch, Dataset
-from lockstep.replica import standardize
+from lockstep.preprocess import standardize
 from lockstep.request import find_recipe
 
 

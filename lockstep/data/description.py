@@ -46,7 +46,7 @@ def describe(dataset: Dataset) -> Description:
         test_size=len(dataset.test),
         num_classes=dataset.num_classes,
         image_shape=dataset.image_shape,
-        class_names=getattr(dataset, "class_names", None),
+        class_names=dataset.class_names,
     )
 
 
@@ -68,6 +68,7 @@ def without_samples(found: Description) -> Dataset:
     return Dataset(
         train=Gone(found.train_size),
         test=Gone(found.test_size),
+        is_gone=True,
         num_classes=found.num_classes,
         image_shape=found.image_shape,
     )

@@ -59,6 +59,9 @@ class Dataset:
     sample: Source | None = None
     """What stands for the whole training set where its channels are measured; None for all of it."""
 
+    is_gone: bool = False
+    """Whether only the sizes are known, and no sample can be had."""
+
     @cached_property
     def channels(self) -> Channels:
         """Mean and deviation of the channels of the training set, which the test set is normalised by as well."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lockstep import references
 from lockstep.config import Model
 from lockstep.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,17 @@ class Entry:
     module: str
     function: str
     options: dict[str, Any] = field(default_factory=dict)
+
+
+NUM_INITIAL_IMAGES = 5000
+"""How many training images are shown to a model that takes weights from them."""
+
+
+@runtime_checkable
+class InitializedFromImages(Protocol):
+    """A model that sets weights from normalised training images, before the first step."""
+
+    def initialize_from(self, images: Tensor) -> None: ...
 
 
 MODELS: dict[str, Entry] = {

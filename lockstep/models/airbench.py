@@ -29,8 +29,9 @@ class Airbench(nn.Module):
     @torch.no_grad()
     def initialize_from(self, images: Tensor) -> None:
         """Set the first layer so that its outputs over these images are uncorrelated and of variance 1."""
-        patches = F.unfold(images, 2).transpose(1, 2).flatten(0, 1).double()
-        values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
+        total = sum(_products(part) for part in images.split(500))  # all patches at once would fill the memory
+        assert isinstance(total, Tensor)
+        values, vectors = torch.linalg.eigh(total / len(images))
         kernels = (vectors / (values + WHITENING_FLOOR).sqrt()).T.float().view(len(values), -1, 2, 2)
         self.whiten.weight.copy_(torch.cat((kernels, -kernels)))
 
@@ -38,6 +39,12 @@ class Airbench(nn.Module):
         features = self.groups(F.gelu(self.whiten(images))).amax((2, 3))
         logits: Tensor = self.head(features) / features.shape[1]
         return logits
+
+
+def _products(images: Tensor) -> Tensor:
+    """The mean products of the pixels of 2 x 2 patches, summed over images."""
+    patches = F.unfold(images, 2).double()
+    return (patches @ patches.transpose(1, 2)).sum(0) / patches.shape[2]
 
 
 class Group(nn.Module):

@@ -57,14 +57,15 @@ class Synchronous:
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""
-        vector = self._replica.gradient(self.batch(leaf), leaf.seed)
+        vector = self._replica.gradient(self.batch(leaf), leaf.seed, leaf.step)
         if self.observe is not None:
             self.observe(leaf, vector)
         return vector
 
     def recompute(self, step: int, leaf: int) -> Vector:
         """A leaf's gradient once more, or that of another worker's leaf, apart from what is planned."""
-        return self._replica.gradient(self._read(step, leaf), philox.leaf_seed(self._recipe.seed, step, leaf))
+        seed = philox.leaf_seed(self._recipe.seed, step, leaf)
+        return self._replica.gradient(self._read(step, leaf), seed, step)
 
     def batch(self, leaf: Leaf) -> Batch:
         """A leaf's samples, usually read while the leaf before it was computed."""

@@ -15,7 +15,7 @@ from lockstep.data.augment import Augment
 from lockstep.data.order import Samples
 from lockstep.data.source import Images, in_order
 from lockstep.evaluate import evaluate_leaf
-from lockstep.replica import standardize
+from lockstep.preprocess import standardize
 from tests.alone import set_up, tiny_recipe, train
 from tests.augmentations import EACH, EVERYTHING, PER_SAMPLE, PLAIN, asking
 

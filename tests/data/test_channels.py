@@ -60,7 +60,7 @@ def test_training_and_test_images_are_normalised_by_the_same_numbers() -> None:
     images = torch.from_numpy(np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3, 32, 32))
 
     def normalized(data: Data) -> torch.Tensor:
-        return Replica(replace(recipe, data=data), dataset, 1, Device("cpu", 1)).normalize(images)
+        return Replica(replace(recipe, data=data), dataset, 1, Device("cpu", 1)).preprocess.normalize(images)
 
     mean, deviation = (torch.tensor(one).view(3, 1, 1) for one in (dataset.channels.mean, dataset.channels.deviation))
     assert torch.equal(normalized(recipe.data), (images.float() - mean) / deviation)

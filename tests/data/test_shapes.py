@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from lockstep.config import Data
 from lockstep.data import open_dataset, shapes
 from lockstep.data.source import in_order
-from lockstep.replica import standardize
+from lockstep.preprocess import standardize
 
 
 def test_the_bytes_never_change() -> None:
