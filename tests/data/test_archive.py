@@ -35,13 +35,15 @@ def test_half_a_download_is_recognised(tmp_path: Path) -> None:
             opened(path)
 
 
-def test_a_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
-    """F6."""
+@pytest.mark.parametrize("place", ["in the data", "behind the last member"])
+def test_a_flipped_bit_is_found_by_the_checksum(tmp_path: Path, place: str) -> None:
+    """F6: the stream is read to its very end."""
     path = tmp_path / "cifar-10-binary.tar.gz"
     folder, contents = files.version("cifar10", "binary", files.cifar10(30), files.cifar10(10))
     inner = files.write_tar(tmp_path / "x.tar", folder, contents, "w").read_bytes()
-    packed = bytearray(gzip.compress(inner, compresslevel=0))  # stored as it is: only the checksum can tell
-    packed[len(packed) // 2] ^= 1
+    padding = bytes(3 * archive.CHUNK)
+    packed = bytearray(gzip.compress(inner + padding, compresslevel=0))  # stored as it is: only the checksum can tell
+    packed[len(inner) // 2 if place == "in the data" else -1000] ^= 1
     path.write_bytes(packed)
     with pytest.raises(UserError, match=r"is damaged .*CRC"):
         opened(path)
