@@ -70,7 +70,7 @@ def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
 
 def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
     """Its factors stay 1; its biases are trained."""
-    norm = nn.BatchNorm2d(channels, eps=1e-12, momentum=momentum)
+    norm = nn.BatchNorm2d(channels, momentum=momentum)
     norm.weight.requires_grad_(False)
     return norm
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lockstep.config import Recipe
-from lockstep.recipes import classic, demo, imagenet, predecessors
+from lockstep.recipes import classic, demo, fast, imagenet, predecessors
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "demo": demo.demo,
+    "fast-cifar10": fast.fast_cifar10,
     "resnet20-cifar10": classic.resnet20_cifar10,
     "resnet56-cifar10": classic.resnet56_cifar10,
     "resnet110-cifar10": classic.resnet110_cifar10,
