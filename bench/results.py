@@ -33,6 +33,7 @@ UNITS = {
     "ratio": "{:.3f}",
     "share": "{:.2%}",
     "seconds": "{:.2f} s",
+    "minutes": "{:.1f} min",
     "images/s": "{:.1f}",
     "MiB": "{:.0f} MiB",
     "milliseconds": "{:.2f} ms",
