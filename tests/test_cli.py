@@ -15,7 +15,7 @@ from lockstep.cli import parser
 from tests.conftest import REPOSITORY, Command, run, start
 from tests.test_resume import TINY
 
-COMMANDS = ["train", "resume", "evaluate", "stop", "resize", "digest", "recipes", "runs", "config", "demo"]
+COMMANDS = ["train", "resume", "evaluate", "stop", "resize", "digest", "recipes", "runs", "config", "doctor", "demo"]
 
 
 def test_help_imports_no_torch_and_is_instant() -> None:
