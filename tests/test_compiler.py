@@ -92,6 +92,25 @@ def test_compiled_gradients_land_in_the_vector_and_nothing_is_compiled_in_the_lo
     strategy.close()
 
 
+class Counting(torch.nn.Module):
+    """A model that is another one in every call."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_model_that_would_be_compiled_again_and_again_stops_the_run() -> None:
+    """Instead of going on without the compiler, with other bits, from some leaf on."""
+    model, x = compiler.compiled(Counting(), "cpu", 1), torch.ones(3)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        model(x)
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            model(x)
+
+
 def test_without_a_compiler_one_sentence_says_what_to_install(
     lockstep: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
