@@ -26,13 +26,6 @@ def test_recipes_are_valid_and_survive_json(name: str) -> None:
     assert from_plain(plain, "here") == (recipe, Job(workers=2))
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_a_recipe_documents_command_and_accuracy(name: str) -> None:
-    documentation = RECIPES[name].__doc__ or ""
-    assert f"lockstep train {name}" in documentation
-    assert "% top1" in documentation
-
-
 def test_a_length_that_is_set_replaces_the_other() -> None:
     recipe = with_settings(demo(), ["steps=5"])
     assert (recipe.steps, recipe.epochs) == (5, None)
