@@ -21,6 +21,8 @@ from tests.alone import set_up, tiny_recipe
 from tests.conftest import Command, digest_in
 from tests.test_resume import rows_of
 
+pytestmark = pytest.mark.timeout(400)  # mostly the C++ compiler: half a minute on free cores, minutes on busy ones
+
 MODEL = """
 from torch import nn
 
@@ -49,7 +51,6 @@ def recipe_of(model: str, compiles: bool) -> Recipe:
     return tiny_recipe(model=Model(name=model), compile=compiles, evaluation=evaluation)
 
 
-@pytest.mark.timeout(400)  # mostly the C++ compiler: 30 s on two free cores
 def test_digest_and_evaluation_do_not_depend_on_the_number_of_workers(lockstep: Command, model: str) -> None:
     """F59: the second run is compiled from the cache of the first. The last leaf of the evaluation is smaller. With the
     usual patience, which is shorter than compiling takes, nobody is expelled."""
@@ -66,7 +67,6 @@ def test_digest_and_evaluation_do_not_depend_on_the_number_of_workers(lockstep: 
     assert abs(found["one"][1] - found["control"][1]) < 0.01
 
 
-@pytest.mark.timeout(400)
 def test_compiled_gradients_land_in_the_vector_and_nothing_is_compiled_in_the_loop(model: str) -> None:
     """The vector's views are what a compiled backward adds to, within rounding what is added without the compiler,
     dropout included. Another leaf, and an evaluation with its smaller last leaf, need no second compilation."""
