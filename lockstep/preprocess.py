@@ -5,6 +5,8 @@ This runs on the device. What happens to single images before, in uint8, is augm
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -51,6 +53,10 @@ class Preprocess:
         if side is None or side == images.shape[-1]:
             return images
         return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
+
+    def first_steps(self) -> list[int]:
+        """The first step of each size."""
+        return [0, *(math.ceil(until * self._num_steps) for until, _ in self._data.sizes[:-1])]
 
 
 def side_at(sizes: tuple[tuple[float, int], ...], done: float | None) -> int | None:

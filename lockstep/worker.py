@@ -227,8 +227,8 @@ def compile_now(worker: Worker, trains: bool) -> None:
     if not worker.recipe.compile:
         return
     replica, leaf = worker.replica, worker.step.leaf(0)
-    if trains:
-        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed, leaf.step))
+    for step in replica.preprocess.first_steps() if trains else []:
+        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed, step))
     evaluate_leaf(replica, worker.dataset.test, worker.recipe.evaluation, 0)
 
 

@@ -24,6 +24,13 @@ def test_a_size_holds_until_its_fraction_of_the_run(done: float | None, side: in
     assert side_at(SIZES, done) == side
 
 
+def test_the_first_steps_of_sizes_are_known_so_that_all_are_compiled_before_the_loop() -> None:
+    recipe = tiny_recipe()
+    assert set_up(recipe)[0].preprocess.first_steps() == [0]
+    replica = set_up(replace(recipe, steps=10, data=replace(recipe.data, sizes=((0.25, 16), (1.0, 24)))))[0]
+    assert replica.preprocess.first_steps() == [0, 3]
+
+
 def test_without_sizes_images_stay_as_they_are() -> None:
     assert side_at((), 0.3) is None
 
