@@ -80,7 +80,7 @@ def test_a_recipe_is_explained(lockstep: Command, workspace: Path) -> None:
     plain = json.loads(lockstep("recipes", "demo", "--json").stdout)
     assert "above 98 % top1" in plain["description"]
     (workspace / "own.py").write_text(
-        'def mine():\n    """Mine."""\n    from lockstep.recipes import demo as d\n    return d()\n'
+        'def mine():\n    """Mine."""\n    from lockstep.recipes import RECIPES\n    return RECIPES["demo"]()\n'
     )
     assert lockstep("recipes", "own.py:mine").stdout.startswith("Mine.\n\n{")
     assert "did you mean 'demo'" in lockstep("recipes", "demmo").stderr

@@ -67,7 +67,7 @@ def test_a_base_may_be_another_file_and_paths_start_from_the_file(workspace: Pat
 
 def test_a_base_may_be_a_function(workspace: Path) -> None:
     Path("sub").mkdir()
-    Path("sub/own.py").write_text("from lockstep.recipes import demo\ndef recipe(): return demo()\n")
+    Path("sub/own.py").write_text("from lockstep.recipes import RECIPES\ndef recipe(): return RECIPES['demo']()\n")
     Path("sub/own.toml").write_text('base = "own.py:recipe"\nseed = 3\n')
     assert find_recipe("sub/own.toml") == dataclasses.replace(demo(), name="own", seed=3)
 
@@ -105,7 +105,11 @@ def test_a_run_is_repeated_from_its_configuration(lockstep: Command) -> None:
             'base = "demo"\n[optimiser]\nmomentum = 0\n',
             "line 2: unknown key 'optimiser': did you mean 'optimizer",
         ),
-        ("a.toml", 'base = "demo"\n[data]\nflip = 3\n', "line 3: Expected `bool`, got `int` - at `data.flip`"),
+        (
+            "a.toml",
+            'base = "demo"\n[optimizer]\nnesterov = 3\n',
+            "line 3: Expected `bool`, got `int` - at `optimizer.nesterov`",
+        ),
         ("a.toml", 'base = "demo"\nschedule = 3\n', "line 2: schedule is a table of settings, not 3"),
         ("a.toml", "leaves = \n", "is not TOML: Invalid value (at line 1, column 10)"),
         ("a.toml", 'base = "dmeo"\n', "did you mean 'demo'"),
