@@ -5,6 +5,7 @@ Starting the compiler takes long, so these tests share a cache, a model and the 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,10 @@ from tests.alone import set_up, tiny_recipe
 from tests.conftest import Command, digest_in
 from tests.test_resume import rows_of
 
-pytestmark = pytest.mark.timeout(400)  # mostly the C++ compiler: half a minute on free cores, minutes on busy ones
+pytestmark = [
+    pytest.mark.timeout(400),  # mostly the C++ compiler: half a minute on free cores, minutes on busy ones
+    pytest.mark.skipif(shutil.which(compiler.name()) is None, reason=f"needs the C++ compiler {compiler.name()}"),
+]
 
 MODEL = """
 from torch import nn
