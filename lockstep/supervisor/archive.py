@@ -110,12 +110,14 @@ class Archive:
     def keep(self, kept: KeepCheckpoint, needed_steps: set[int], in_use: set[str]) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
         entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
+        is_known = entry in self._good  # written twice, for two reasons that came one after the other
         entries = [old for old in self._good if old["step"] != kept.step] + [entry]
         needed = needed_steps | {old["step"] for old in entries if old["name"] in in_use}
         if self._verified is not None:  # the newest that may be gone back to
             needed |= {max((old["step"] for old in entries if old["step"] <= self._verified), default=-1)}
         self._list(checkpoint.to_keep(entries, self._keep_count, needed), entries)
-        self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
+        if not is_known:
+            self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
 
     def candidates(self) -> list[Path]:
         """Checkpoints that a worker may begin from, the best first."""
