@@ -38,7 +38,8 @@ class Data:
 @dataclass(frozen=True, kw_only=True)
 class Model:
     name: str = "resnet-cifar"
-    """A name from `lockstep.models.MODELS`, or `file.py:function`, called with num_classes and the options."""
+    """A name from `lockstep.models.MODELS`, `timm:NAME`, or a function of your own (`file.py:function` or
+    `package.module:function`), called with num_classes, image_shape and the options."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the model's function, such as depth."""
 
@@ -188,13 +189,15 @@ def _refuse_unknown_keys(plain: Any, cls: type[Any], where: str) -> None:
 def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     """Apply `key=value` settings, such as `schedule.lr=0.2`; a key below `model` may name an option of the model."""
     plain = dataclasses.asdict(recipe)
-    for setting in settings:
+    for setting in sorted(settings, key=lambda one: not one.startswith("model.name=")):
         key, equals, text = setting.partition("=")
         if not equals:
             raise UserError(f"--set takes key=value, such as schedule.lr=0.2, not {setting!r}")
         _set_path(plain, key.strip().split("."), _parse_value(text.strip()), key)
         if key.strip() in ("steps", "epochs"):  # a length replaces the other one
             plain["epochs" if key.strip() == "steps" else "steps"] = None
+        if key.strip() == "model.name" and plain["model"]["name"] != recipe.model.name:  # the options were the other's
+            plain["model"]["options"] = {}
     return recipe_from_plain(plain, "--set" if settings else f"recipe {recipe.name}")
 
 

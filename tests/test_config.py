@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.config import Job, Recipe, Schedule, check_recipe, check_workers, from_plain, to_plain, with_settings
+from lockstep.config import (
+    Job,
+    Model,
+    Recipe,
+    Schedule,
+    check_recipe,
+    check_workers,
+    from_plain,
+    to_plain,
+    with_settings,
+)
 from lockstep.errors import UserError
-from lockstep.recipes import RECIPES, demo
+from lockstep.recipes import RECIPES, demo, resnet20_cifar10
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
@@ -39,6 +49,12 @@ def test_settings_reach_every_level() -> None:
     recipe = with_settings(demo(), ["schedule.lr=0.3", "model.width=8", "optimizer.nesterov=false", "data.flip=False"])
     assert (recipe.schedule.lr, recipe.model.options["width"], recipe.optimizer.nesterov) == (0.3, 8, False)
     assert recipe.data.flip is False
+
+
+def test_another_model_starts_from_its_own_defaults() -> None:
+    recipe = with_settings(resnet20_cifar10(), ["model.width=2", "model.name=wide-resnet"])
+    assert recipe.model == Model(name="wide-resnet", options={"width": 2})
+    assert with_settings(resnet20_cifar10(), ["model.name=resnet-cifar"]) == resnet20_cifar10()
 
 
 @pytest.mark.parametrize(
