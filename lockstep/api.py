@@ -81,24 +81,17 @@ class Run:
 
 
 def find_recipe(name: str) -> Recipe:
-    """A built-in recipe, or the one that `file.py:function` returns."""
+    """A built-in recipe, or the one that a user's own function returns."""
     if references.is_reference(name):
         recipe = references.load(name)()
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
-        return _with_absolute_model(recipe, references.directory(name))
+        return replace(recipe, model=models.with_absolute_name(recipe.model, references.directory(name)))
     if name not in RECIPES:
         if name.endswith(".py"):
             raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]()
-
-
-def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
-    """A model in a file is named relative to the recipe's file, and must be found from anywhere."""
-    if not references.is_reference(recipe.model.name):
-        return recipe
-    return replace(recipe, model=replace(recipe.model, name=references.absolute(recipe.model.name, base)))
 
 
 def _with_data(data: Data, asked: str) -> Data:
@@ -127,7 +120,7 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = _with_length(recipe, request)
     recipe = with_settings(replace(recipe, device=device.choose(request.device)), request.settings)
-    recipe = _with_absolute_model(recipe, Path())
+    recipe = replace(recipe, model=models.with_absolute_name(recipe.model, Path()))
     check_recipe(recipe)
     check_source(recipe.data.source)
     models.check_model(recipe.model)

@@ -58,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
         "train", _train, "train a recipe", "lockstep train resnet20-cifar10 --data shapes --workers 2 --steps 50"
     )
     train.add_argument(
-        "recipe", metavar="RECIPE", help="a built-in recipe (see `lockstep recipes`) or file.py:function"
+        "recipe",
+        metavar="RECIPE",
+        help="a built-in recipe (see `lockstep recipes`), file.py:function or module:function",
     )
     _recipe_options(train)
     train.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
@@ -97,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     config = add(
         "config", _config, "print the configuration that a recipe resolves to", "lockstep config demo --lr 0.2"
     )
-    config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe or file.py:function")
+    config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe, file.py:function or module:function")
     _recipe_options(config)
 
     demo = add(

@@ -52,6 +52,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--device", "cuda"], "no visible GPU"),
         (["train", "demo", "--run", "/proc/nowhere"], "choose another place with --run"),
         (["train", "demo", "--set", "model.name=smal"], "did you mean 'small'"),
+        (["train", "demo", "--set", "model.name=no_such.module:net"], "there is no module 'no_such'"),
         (["train", "demo", "--set", "data.source=shape"], "did you mean 'shapes'"),
         (["train", "demo", "--epochs", "0"], "epochs must be positive"),
         (["resume", "last"], "there is no run"),

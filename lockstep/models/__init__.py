@@ -6,7 +6,8 @@ A model's function takes num_classes and image_shape first, then its options by 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep import references
@@ -26,6 +27,9 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+GIVEN = ("num_classes", "image_shape")
+"""What the data say, and no option can."""
+
 MODELS: dict[str, Entry] = {
     "resnet-cifar": Entry("lockstep.models.resnet_cifar", "resnet_cifar", {"depth": 20}),
     "small": Entry("lockstep.models.small", "small", {"width": 16, "dropout": 0.0}),
@@ -35,17 +39,29 @@ MODELS: dict[str, Entry] = {
 def check_model(model: Model) -> None:
     """Refuse an unknown model or option before any process starts."""
     if references.is_reference(model.name):
-        references.check(model.name)
+        known = references.parameters(model.name)
+        if known is not None:
+            _check_names(model, [name for name in known if name not in GIVEN])
         return
     if model.name not in MODELS:
         raise unknown("model", model.name, MODELS)
-    known = MODELS[model.name].options
-    for option in model.options:
-        if option not in known:
-            raise unknown(f"option of model {model.name!r}", option, known)
+    _check_names(model, list(MODELS[model.name].options))
     depth = model.options.get("depth", 20)
     if model.name == "resnet-cifar" and (not isinstance(depth, int) or depth < 8 or (depth - 2) % 6):
         raise UserError(f"a CIFAR ResNet has 6n+2 layers, not {depth}: the nearest are {_nearest_depths(depth)}")
+
+
+def _check_names(model: Model, known: list[str]) -> None:
+    for option in model.options:
+        if option not in known:
+            raise unknown(f"option of model {model.name!r}", option, known)
+
+
+def with_absolute_name(model: Model, base: Path) -> Model:
+    """The same model under a name by which workers find it from any directory."""
+    if not references.is_reference(model.name):
+        return model
+    return replace(model, name=references.absolute(model.name, base))
 
 
 def _nearest_depths(depth: Any) -> str:
