@@ -53,6 +53,8 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--run", "/proc/nowhere"], "choose another place with --run"),
         (["train", "demo", "--set", "model.name=smal"], "did you mean 'small'"),
         (["train", "demo", "--set", "model.name=no_such.module:net"], "there is no module 'no_such'"),
+        (["train", "demo", "--set", "model.width=wide"], "must be a whole number of at least 1, not 'wide'"),
+        (["train", "resnet20-cifar10", "--set", "model.depth=21"], "the nearest are 20 and 26"),
         (["train", "demo", "--set", "data.source=shape"], "did you mean 'shapes'"),
         (["train", "demo", "--epochs", "0"], "epochs must be positive"),
         (["resume", "last"], "there is no run"),
