@@ -64,7 +64,8 @@ class Data:
 @dataclass(frozen=True, kw_only=True)
 class Model:
     name: str = "resnet-cifar"
-    """A name from `lockstep.models.MODELS`, or `file.py:function`, called with num_classes and the options."""
+    """A name from `lockstep.models.MODELS`, `timm:NAME`, or a function of your own (`file.py:function` or
+    `package.module:function`), called with num_classes, image_shape and the options."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the model's function, such as depth."""
 

@@ -1,52 +1,84 @@
-"""`file.py:function`: how users name code of their own, for recipes and for models."""
+"""How users name code of their own, for recipes and for models: `file.py:function` or `package.module:function`.
+
+A module is looked for in a directory (the current one, or that of the recipe), then among the installed ones. One that
+was found in a directory gets the absolute name `/directory/package.module:function`. What a source says about a
+function without being run is in `lockstep.signatures`.
+"""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
+import pkgutil
+import re
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lockstep import signatures
 from lockstep.errors import UserError, unknown
+
+MODULE = re.compile(r"(.*/)?[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_reference(text: str) -> bool:
-    return ":" in text and text.rpartition(":")[0].endswith(".py")
+    where, colon, _ = text.rpartition(":")
+    return bool(colon) and (_is_file(where) or MODULE.fullmatch(where) is not None)
 
 
 def directory(text: str) -> Path:
-    """Where the file of a reference is."""
-    return Path(text.rpartition(":")[0]).resolve().parent
+    """Where the file of a reference is, or the directory from which its module is imported."""
+    where = text.rpartition(":")[0]
+    return (Path(where).parent if _is_file(where) else _split(where)[0] or Path()).resolve()
 
 
 def absolute(text: str, base: Path) -> str:
-    """The same reference with an absolute path, so that workers find it from any directory."""
-    path, _, name = text.rpartition(":")
-    return f"{(base / path).resolve()}:{name}"
+    """The same reference with an absolute path, so that workers find it from any directory. The name of a module that
+    is not below `base` stays as it is: it is an installed one."""
+    where, _, name = text.rpartition(":")
+    if _is_file(where):
+        return f"{(base / where).resolve()}:{name}"
+    path, slash, module = where.rpartition("/")
+    root = (base / f"{path}{slash}").resolve()
+    return f"{root}/{module}:{name}" if _is_below(root, module) else text
 
 
-def check(text: str) -> None:
-    """Refuse a reference to a file that is not there."""
-    path = text.rpartition(":")[0]
-    if not Path(path).is_file():
-        raise UserError(f"there is no file {path} (from {text!r})")
+def parameters(text: str) -> list[str] | None:
+    """The names of the function's parameters, without importing it; None where only importing it would tell. A file,
+    module or function that is not there is refused."""
+    where, _, name = text.rpartition(":")
+    source = _file(where) if _is_file(where) else _origin(where)
+    return None if source is None else signatures.parameters(source, name)
 
 
 def load(text: str) -> Any:
-    """The object that `file.py:name` names."""
-    check(text)
-    path, _, name = text.rpartition(":")
-    module = _module(Path(path).resolve())
+    """The object that a reference names; what its module raises while it is imported is the user's, and shown as is."""
+    where, _, name = text.rpartition(":")
+    module = _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
     if not hasattr(module, name):
         own = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-        raise unknown(f"name in {path}", name, own)
+        raise unknown(f"name in {where}", name, own)
     return getattr(module, name)
 
 
-def _module(path: Path) -> ModuleType:
-    """Import a file once; what it raises while it is imported is the user's, and shown as it is."""
+# Files
+
+
+def _is_file(where: str) -> bool:
+    return where.endswith(".py")
+
+
+def _file(where: str) -> Path:
+    if not Path(where).is_file():
+        raise UserError(f"there is no file {where}")
+    return Path(where)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file once, under a name that no module has."""
     unique = f"lockstep_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if unique not in sys.modules:
         spec = importlib.util.spec_from_file_location(unique, path)
@@ -60,3 +92,70 @@ def _module(path: Path) -> ModuleType:
             del sys.modules[unique]
             raise
     return sys.modules[unique]
+
+
+# Modules
+
+
+def _split(where: str) -> tuple[Path | None, str]:
+    """The directory that a module is in, None for an installed one, and the module's dotted name."""
+    path, slash, module = where.rpartition("/")
+    if slash:
+        return Path(f"{path}/").resolve(), module
+    return (Path().resolve() if _is_below(Path(), module) else None), module
+
+
+def _is_below(root: Path, module: str) -> bool:
+    stem = root.joinpath(*module.split("."))
+    return stem.with_suffix(".py").is_file() or (stem / "__init__.py").is_file()
+
+
+def _find(where: str) -> ModuleSpec:
+    """Where a module's code is. Neither it nor the packages around it are imported."""
+    root, module = _split(where)
+    first, *others = module.split(".")
+    spec = _find_first(first, root)
+    for part in others:
+        places = list(spec.submodule_search_locations or [])
+        inner = PathFinder.find_spec(f"{spec.name}.{part}", places)
+        if inner is None:
+            raise unknown(f"module in {spec.name}", part, _modules_in(places))
+        spec = inner
+    return spec
+
+
+def _find_first(name: str, root: Path | None) -> ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name) if root is None else None
+    except ValueError:  # a module without a specification, such as __main__
+        spec = None
+    spec = spec or PathFinder.find_spec(name, [str(root or Path().resolve())])
+    if spec is None:
+        where = "here or among the installed ones" if root is None else f"in {root}"
+        close = difflib.get_close_matches(name, _modules_in(["", *sys.path] if root is None else [str(root)]), 1)
+        hint = (
+            f"did you mean {close[0]!r}?" if close else "install it, or give its directory: DIR/package.module:function"
+        )
+        raise UserError(f"there is no module {name!r} {where}: {hint}")
+    return spec
+
+
+def _modules_in(places: list[str]) -> list[str]:
+    return sorted({module.name for module in pkgutil.iter_modules(places)})
+
+
+def _origin(where: str) -> Path | None:
+    """The source of a module; None if it has none, being compiled."""
+    origin = _find(where).origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _import_module(where: str) -> ModuleType:
+    origin = _origin(where)
+    root, name = _split(where)
+    if root is not None and str(root) not in sys.path:
+        sys.path.insert(0, str(root))  # and it stays there, for what the module imports later
+    module = importlib.import_module(name)
+    if root is not None and origin is not None and not origin.samefile(module.__file__ or "/"):
+        raise UserError(f"{origin} cannot be imported, since {module.__file__} has the same name: rename one of them")
+    return module

@@ -65,19 +65,12 @@ def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
         recipe = references.load(name)()
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
-        return _with_absolute_model(recipe, references.directory(name))
+        return replace(recipe, model=models.with_absolute_name(recipe.model, references.directory(name)))
     if name.endswith(".py"):
         raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
     if recipefile.is_file(name):
         return recipefile.load(name, find_recipe, above)
     raise unknown("recipe", name, RECIPES)
-
-
-def _with_absolute_model(recipe: Recipe, base: Path) -> Recipe:
-    """A model in a file is named relative to the recipe's file, and must be found from anywhere."""
-    if not references.is_reference(recipe.model.name):
-        return recipe
-    return replace(recipe, model=replace(recipe.model, name=references.absolute(recipe.model.name, base)))
 
 
 def _with_data(data: Data, asked: str) -> Data:
@@ -138,7 +131,7 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
     recipe = with_settings(recipe, request.settings)
     wanted = recipe.device if request.device == "auto" else request.device
     recipe = replace(recipe, device=device.choose(wanted))
-    recipe = _with_absolute_paths(_with_absolute_model(recipe, Path()))
+    recipe = _with_absolute_paths(replace(recipe, model=models.with_absolute_name(recipe.model, Path())))
     check_recipe(recipe)
     check_source(recipe.data.source)
     models.check_model(recipe.model)

@@ -13,13 +13,15 @@ from lockstep.errors import UserError, unknown
 def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
     """Apply `key=value` settings, such as `schedule.lr=0.2`; a key below `model` may name an option of the model."""
     plain = dataclasses.asdict(recipe)
-    for setting in settings:
+    for setting in sorted(settings, key=lambda one: not one.startswith("model.name=")):
         key, equals, text = setting.partition("=")
         if not equals:
             raise UserError(f"--set takes key=value, such as schedule.lr=0.2, not {setting!r}")
         _set_path(plain, key.strip().split("."), _parse_value(text.strip()), key)
         if key.strip() in ("steps", "epochs"):  # a length replaces the other one
             plain["epochs" if key.strip() == "steps" else "steps"] = None
+        if key.strip() == "model.name" and plain["model"]["name"] != recipe.model.name:  # the options were the other's
+            plain["model"]["options"] = {}
     return recipe_from_plain(plain, "--set" if settings else f"recipe {recipe.name}")
 
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Data, Job, Optimizer, Recipe, Schedule, from_plain, to_plain
+from lockstep.config import Data, Job, Model, Optimizer, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
+from lockstep.recipes.classic import resnet20_cifar10
 from lockstep.recipes.demo import demo
 from lockstep.settings import with_settings
 
@@ -37,6 +38,12 @@ def test_settings_reach_every_level() -> None:
     assert (recipe.schedule.lr, recipe.model.options["width"], recipe.optimizer.nesterov) == (0.3, 8, False)
     assert recipe.data.flip is False
     assert with_settings(demo(), ["data.flip=alternate"]).data.flip == "alternate"
+
+
+def test_another_model_starts_from_its_own_defaults() -> None:
+    recipe = with_settings(resnet20_cifar10(), ["model.width=2", "model.name=wide-resnet"])
+    assert recipe.model == Model(name="wide-resnet", options={"width": 2})
+    assert with_settings(resnet20_cifar10(), ["model.name=resnet-cifar"]) == resnet20_cifar10()
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,38 @@
 """Models, by name. The table can be read without importing torch; `build` imports the model's file.
 
-A model's function takes num_classes and image_shape first, then its options by name.
+A model's function takes num_classes and image_shape first, then its options by name. Besides the names in the table
+there are references to functions of the user's own (`lockstep.references`).
 """
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lockstep import references
 from lockstep.config import Model
-from lockstep.errors import UserError, unknown
+from lockstep.errors import unknown
+from lockstep.models.options import Check, above, at_least, between, layers, like, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+GIVEN = ("num_classes", "image_shape")
+"""What the data say, and no option can."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a model's function is, and its options with their defaults."""
+    """Where a model's function is, its options with their defaults, and what they may be."""
 
     module: str
     function: str
     options: dict[str, Any] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+    """An option that is not in here must be of the kind of its default."""
 
 
 NUM_INITIAL_IMAGES = 5000
@@ -37,41 +46,97 @@ class InitializedFromImages(Protocol):
     def initialize_from(self, images: Tensor) -> None: ...
 
 
+NORM = {"norm_momentum": 0.1, "norm_epsilon": 1e-5}
+NORM_CHECKS = {"norm_momentum": between(0, 1), "norm_epsilon": above(0)}
+
 MODELS: dict[str, Entry] = {
-    "resnet-cifar": Entry("lockstep.models.resnet_cifar", "resnet_cifar", {"depth": 20}),
-    "airbench": Entry("lockstep.models.airbench", "airbench", {"width": 64, "norm_momentum": 0.4}),
-    "small": Entry("lockstep.models.small", "small", {"width": 16, "dropout": 0.0}),
+    "airbench": Entry(
+        "lockstep.models.airbench",
+        "airbench",
+        {"width": 64, **NORM, "norm_momentum": 0.4},
+        {"width": at_least(1), **NORM_CHECKS},
+    ),
+    "resnet": Entry(
+        "lockstep.models.resnet",
+        "resnet",
+        {"depth": 50, "version": 1, "stem": "imagenet", "stride_in": "3x3", "zero_init": False, **NORM},
+        {
+            "depth": one_of(18, 34, 50, 101, 152, 200),
+            "version": one_of(1, 2),
+            "stem": one_of("imagenet", "cifar"),
+            "stride_in": one_of("3x3", "1x1"),
+            **NORM_CHECKS,
+        },
+    ),
+    "resnet-cifar": Entry(
+        "lockstep.models.resnet_cifar",
+        "resnet_cifar",
+        {"depth": 20, "version": 1, "shortcut": "pad", **NORM},
+        {
+            "depth": layers(6, 2),
+            "version": one_of(1, 2),
+            "shortcut": one_of("pad", "projection", "projection-each-stage"),
+            **NORM_CHECKS,
+        },
+    ),
+    "resnet-ray": Entry(
+        "lockstep.models.resnet_ray",
+        "resnet_ray",
+        {"units": 5, "bottleneck": False, "leakiness": 0.1, **NORM, "norm_epsilon": 1e-3},
+        {"units": at_least(1), "leakiness": between(0, 1), **NORM_CHECKS},
+    ),
+    "small": Entry(
+        "lockstep.models.small",
+        "small",
+        {"width": 16, "dropout": 0.0, **NORM},
+        {"width": at_least(1), "dropout": between(0, 1), **NORM_CHECKS},
+    ),
+    "wide-resnet": Entry(
+        "lockstep.models.wide_resnet",
+        "wide_resnet",
+        {"depth": 16, "width": 4, "dropout": 0.0, **NORM},
+        {"depth": layers(6, 4), "width": at_least(1), "dropout": between(0, 1), **NORM_CHECKS},
+    ),
 }
 
 
 def check_model(model: Model) -> None:
-    """Refuse an unknown model or option before any process starts."""
+    """Refuse an unknown model, an unknown option or a wrong value before any process starts."""
     if references.is_reference(model.name):
-        references.check(model.name)
-        return
-    if model.name not in MODELS:
-        raise unknown("model", model.name, MODELS)
-    known = MODELS[model.name].options
+        known = references.parameters(model.name)
+        if known is not None:
+            _check_names(model, [name for name in known if name not in GIVEN])
+    elif model.name in MODELS:
+        entry = MODELS[model.name]
+        _check_names(model, list(entry.options))
+        for name, value in model.options.items():
+            check = entry.checks.get(name, like(entry.options[name]))
+            check.apply(f"option {name!r} of model {model.name!r}", value)
+    else:
+        raise unknown("model", model.name, [*MODELS, "file.py:function", "module:function"])
+
+
+def _check_names(model: Model, known: list[str]) -> None:
     for option in model.options:
         if option not in known:
             raise unknown(f"option of model {model.name!r}", option, known)
-    depth = model.options.get("depth", 20)
-    if model.name == "resnet-cifar" and (not isinstance(depth, int) or depth < 8 or (depth - 2) % 6):
-        raise UserError(f"a CIFAR ResNet has 6n+2 layers, not {depth}: the nearest are {_nearest_depths(depth)}")
 
 
-def _nearest_depths(depth: Any) -> str:
-    if not isinstance(depth, int) or depth < 8:
-        return "8 and 14"
-    lower = (depth - 2) // 6 * 6 + 2
-    return f"{lower} and {lower + 6}"
+def with_absolute_name(model: Model, base: Path) -> Model:
+    """The same model under a name by which workers find it from any directory."""
+    if not references.is_reference(model.name):
+        return model
+    return replace(model, name=references.absolute(model.name, base))
 
 
 def build(model: Model, num_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    if references.is_reference(model.name):
-        function = references.load(model.name)
-    else:
-        entry = MODELS[model.name]
-        function = getattr(importlib.import_module(entry.module), entry.function)
-    network: nn.Module = function(num_classes=num_classes, image_shape=image_shape, **model.options)
-    return network
+    return _function(model.name)(num_classes=num_classes, image_shape=image_shape, **model.options)
+
+
+def _function(name: str) -> Callable[..., nn.Module]:
+    if references.is_reference(name):
+        own: Callable[..., nn.Module] = references.load(name)
+        return own
+    entry = MODELS[name]
+    function: Callable[..., nn.Module] = getattr(importlib.import_module(entry.module), entry.function)
+    return function

@@ -9,18 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.models.norm import Norm, batch_norm
+
 WHITENING_FLOOR = 5e-4
 """Added to the eigenvalues, so that directions in which patches hardly differ are not blown up."""
 
 
 class Airbench(nn.Module):
-    def __init__(self, num_classes: int, channels: int, widths: tuple[int, int, int], norm_momentum: float) -> None:
+    def __init__(self, num_classes: int, channels: int, widths: tuple[int, int, int], norm: Norm) -> None:
         super().__init__()
         whitened = 2 * channels * 2 * 2
         self.whiten = nn.Conv2d(channels, whitened, 2, bias=False).requires_grad_(False)
         inputs = (whitened, *widths[:-1])
         self.groups = nn.Sequential(
-            *(Group(i, o, norm_momentum) for i, o in zip(inputs, widths, strict=True)),
+            *(Group(i, o, norm) for i, o in zip(inputs, widths, strict=True)),
         )
         self.head = nn.Linear(widths[-1], num_classes, bias=False)
         with torch.no_grad():
@@ -50,12 +52,12 @@ def _products(images: Tensor) -> Tensor:
 class Group(nn.Module):
     """Two convolutions; the first halves the image. They begin by passing on what they see (Dirac)."""
 
-    def __init__(self, inputs: int, outputs: int, norm_momentum: float) -> None:
+    def __init__(self, inputs: int, outputs: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = _convolution(inputs, outputs)
-        self.norm1 = _norm(outputs, norm_momentum)
+        self.norm1 = _unscaled(norm(outputs))
         self.conv2 = _convolution(outputs, outputs)
-        self.norm2 = _norm(outputs, norm_momentum)
+        self.norm2 = _unscaled(norm(outputs))
 
     def forward(self, images: Tensor) -> Tensor:
         images = F.gelu(self.norm1(F.max_pool2d(self.conv1(images), 2)))
@@ -68,9 +70,8 @@ def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
     return convolution
 
 
-def _norm(channels: int, momentum: float) -> nn.BatchNorm2d:
+def _unscaled(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
     """Its factors stay 1; its biases are trained."""
-    norm = nn.BatchNorm2d(channels, momentum=momentum)
     norm.weight.requires_grad_(False)
     return norm
 
@@ -81,5 +82,7 @@ def airbench(
     *,
     width: int = 64,
     norm_momentum: float = 0.4,
+    norm_epsilon: float = 1e-5,
 ) -> nn.Module:
-    return Airbench(num_classes, image_shape[0], (width, 4 * width, 4 * width), norm_momentum)
+    norm = batch_norm(norm_momentum, norm_epsilon)
+    return Airbench(num_classes, image_shape[0], (width, 4 * width, 4 * width), norm)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from torch import nn
 
+from lockstep.models.norm import batch_norm
 
-def small(num_classes: int, image_shape: tuple[int, int, int], width: int = 16, dropout: float = 0.0) -> nn.Module:
+
+def small(
+    num_classes: int,
+    image_shape: tuple[int, int, int],
+    *,
+    width: int = 16,
+    dropout: float = 0.0,
+    norm_momentum: float = 0.1,
+    norm_epsilon: float = 1e-5,
+) -> nn.Module:
     """Three convolutions of stride 2, the first 5 x 5, and the maximum over the map; 34,000 parameters at width 16.
 
     The maximum finds a shape wherever it lies.
     """
+    norm = batch_norm(norm_momentum, norm_epsilon)
 
     def layer(channels_in: int, channels: int, stride: int, kernel: int = 3) -> list[nn.Module]:
         convolution = nn.Conv2d(channels_in, channels, kernel, stride=stride, padding=kernel // 2, bias=False)
-        return [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
+        return [convolution, norm(channels), nn.ReLU()]
 
     return nn.Sequential(
         *layer(image_shape[0], width, 2, kernel=5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from lockstep.models.airbench import Airbench, Group, airbench
 
@@ -41,4 +42,4 @@ def test_the_first_layer_whitens_what_it_is_initialized_from() -> None:
 
 def test_convolutions_begin_as_the_identity() -> None:
     images = torch.randn(1, 64, 8, 8)
-    assert torch.allclose(Group(64, 64, 0.4).conv2(images), images, atol=1e-6)
+    assert torch.allclose(Group(64, 64, nn.BatchNorm2d).conv2(images), images, atol=1e-6)

@@ -1,49 +1,89 @@
-"""Models: parameter counts, shapes, and what is refused."""
+"""The table of models: every one of them builds, with any number of classes, and wrong options are refused."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import subprocess
+import sys
+from typing import Any
+
 import pytest
-import torch
 
 from lockstep import models
 from lockstep.config import Model
 from lockstep.errors import UserError
-
-
-def build(name: str, **options: object) -> torch.nn.Module:
-    return models.build(Model(name=name, options=options), num_classes=10, image_shape=(3, 32, 32))
-
-
-@pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (32, 464_154), (56, 853_018), (110, 1_727_962)])
-def test_cifar_resnets_have_the_published_number_of_parameters(depth: int, parameters: int) -> None:
-    """0.27 M, 0.46 M, 0.85 M and 1.7 M in He et al. 2015, table 6."""
-    model = build("resnet-cifar", depth=depth)
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+from tests.conftest import REPOSITORY
+from tests.models.networks import QUICK, build, images
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_every_model_gives_one_row_of_logits_per_image(name: str) -> None:
-    assert build(name)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    logits = build(name, **QUICK.get(name, {}))(images(2))
+    assert logits.shape == (2, 10)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("num_classes", [10, 100, 1000, 1001])
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_any_number_of_classes(name: str, num_classes: int) -> None:
+    """F33."""
+    network = build(name, num_classes, **QUICK.get(name, {}))
+    assert network(images(2)).shape == (2, num_classes)
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_the_table_of_options_matches_the_function(name: str) -> None:
-    import importlib
-    import inspect
-
     entry = models.MODELS[name]
     function = getattr(importlib.import_module(entry.module), entry.function)
     options = {n: p.default for n, p in inspect.signature(function).parameters.items()}
-    assert {n: d for n, d in options.items() if n not in ("num_classes", "image_shape")} == entry.options
+    assert {n: d for n, d in options.items() if n not in models.GIVEN} == entry.options
+    assert entry.checks.keys() <= entry.options.keys()
 
 
-def test_a_depth_that_is_not_6n_plus_2_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"6n\+2 layers, not 21: the nearest are 20 and 26"):
-        models.check_model(Model(options={"depth": 21}))
+def test_the_table_and_its_checks_need_no_torch() -> None:
+    program = (
+        "import sys; from lockstep import models; from lockstep.config import Model; "
+        "models.check_model(Model(name='resnet', options={'depth': 50})); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0
 
 
-def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match="did you mean 'resnet-cifar'"):
-        models.check_model(Model(name="resnet-cifr"))
-    with pytest.raises(UserError, match="depth"):
-        models.check_model(Model(options={"dept": 20}))
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("resnet-cifr", {}, "unknown model 'resnet-cifr': did you mean 'resnet-cifar'?"),
+        ("resnet-cifar", {"dept": 20}, "unknown option of model 'resnet-cifar' 'dept': did you mean 'depth'?"),
+        ("resnet-cifar", {"depth": 21}, "must be 6n+2 layers, not 21: the nearest are 20 and 26"),
+        ("resnet-cifar", {"depth": 25}, "not 25: the nearest are 20 and 26"),
+        ("resnet-cifar", {"depth": 2}, "not 2: the nearest are 8 and 14"),
+        ("resnet-cifar", {"depth": 20.0}, "must be 6n+2 layers, not 20.0"),
+        ("resnet-cifar", {"depth": "20"}, "must be 6n+2 layers, not '20'"),
+        ("resnet-cifar", {"version": 3}, "option 'version' of model 'resnet-cifar' must be 1 or 2, not 3"),
+        ("resnet-cifar", {"version": True}, "must be 1 or 2, not True"),
+        ("resnet-cifar", {"shortcut": "conv"}, "must be 'pad', 'projection' or 'projection-each-stage', not 'conv'"),
+        ("wide-resnet", {"depth": 30}, "must be 6n+4 layers, not 30: the nearest are 28 and 34"),
+        ("wide-resnet", {"width": "x"}, "must be a whole number of at least 1, not 'x'"),
+        ("wide-resnet", {"width": 0}, "must be a whole number of at least 1, not 0"),
+        ("wide-resnet", {"dropout": 1.5}, "must be a number between 0 and 1, not 1.5"),
+        ("wide-resnet", {"dropout": None}, "must be a number between 0 and 1, not None"),
+        ("resnet", {"depth": 51}, "must be 18, 34, 50, 101, 152 or 200, not 51"),
+        ("resnet", {"stem": "mnist"}, "must be 'imagenet' or 'cifar', not 'mnist'"),
+        ("resnet", {"zero_init": 1}, "must be true or false, not 1"),
+        ("resnet-ray", {"units": 0}, "must be a whole number of at least 1, not 0"),
+        ("small", {"norm_momentum": 2}, "must be a number between 0 and 1, not 2"),
+        ("small", {"norm_epsilon": 0}, "must be a number above 0, not 0"),
+        ("small", {"norm_epsilon": float("nan")}, "must be a number above 0, not nan"),
+    ],
+    ids=str,
+)
+def test_wrong_names_and_options_are_refused_in_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+    """F7, F27: before any process starts, with the nearest or the known ones."""
+    with pytest.raises(UserError) as refused:
+        models.check_model(Model(name=name, options=options))
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_whole_numbers_do_where_numbers_are_wanted() -> None:
+    models.check_model(Model(name="small", options={"dropout": 0, "norm_momentum": 1}))
