@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from lockstep.request import Request
 
 RUN_HELP = "a name, a path, `last`, or `last~1` for the one before"
-RECIPE_HELP = "a built-in recipe (see `lockstep recipes`), file.py:function, module:function, a .toml or .json file, or a run's directory"
+RECIPE_HELP = (
+    "a built-in recipe (see `lockstep recipes`), file.py:function, module:function, a .toml or .json file, or a run's "
+    "directory"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """Models, by name. The table can be read without importing torch; `build` imports the model's file.
 
 A model's function takes num_classes and image_shape first, then its options by name. Besides the names in the table
-there are references to functions of the user's own (`lockstep.references`).
+there are `timm:NAME`, and references to functions of the user's own (`lockstep.references`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lockstep import references
 from lockstep.config import Model
 from lockstep.errors import unknown
+from lockstep.models import timm_models
 from lockstep.models.options import Check, above, at_least, between, layers, like, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+TIMM = "timm:"
 GIVEN = ("num_classes", "image_shape")
 """What the data say, and no option can."""
 
@@ -102,7 +105,9 @@ MODELS: dict[str, Entry] = {
 
 def check_model(model: Model) -> None:
     """Refuse an unknown model, an unknown option or a wrong value before any process starts."""
-    if references.is_reference(model.name):
+    if model.name.startswith(TIMM):
+        timm_models.check(model.name.removeprefix(TIMM), model.options)
+    elif references.is_reference(model.name):
         known = references.parameters(model.name)
         if known is not None:
             _check_names(model, [name for name in known if name not in GIVEN])
@@ -113,7 +118,7 @@ def check_model(model: Model) -> None:
             check = entry.checks.get(name, like(entry.options[name]))
             check.apply(f"option {name!r} of model {model.name!r}", value)
     else:
-        raise unknown("model", model.name, [*MODELS, "file.py:function", "module:function"])
+        raise unknown("model", model.name, [*MODELS, "timm:NAME", "file.py:function", "module:function"])
 
 
 def _check_names(model: Model, known: list[str]) -> None:
@@ -124,7 +129,7 @@ def _check_names(model: Model, known: list[str]) -> None:
 
 def with_absolute_name(model: Model, base: Path) -> Model:
     """The same model under a name by which workers find it from any directory."""
-    if not references.is_reference(model.name):
+    if model.name.startswith(TIMM) or not references.is_reference(model.name):
         return model
     return replace(model, name=references.absolute(model.name, base))
 
@@ -134,6 +139,8 @@ def build(model: Model, num_classes: int, image_shape: tuple[int, int, int]) -> 
 
 
 def _function(name: str) -> Callable[..., nn.Module]:
+    if name.startswith(TIMM):
+        return partial(timm_models.build, name.removeprefix(TIMM))
     if references.is_reference(name):
         own: Callable[..., nn.Module] = references.load(name)
         return own

@@ -1,0 +1,64 @@
+"""Models of timm."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lockstep import models
+from lockstep.config import Model
+from lockstep.errors import UserError
+from tests.alone import tiny_recipe, train
+from tests.models.networks import build, images
+
+
+def test_without_timm_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UserError, match=r"pip install 'lockstep-train\[timm\]'$"):
+        models.check_model(Model(name="timm:resnet18"))
+
+
+def test_a_timm_that_cannot_be_imported_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As beside a torchvision that was built for another torch."""
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"nms does not exist.*install the torchvision that was built for your torch"):
+        models.check_model(Model(name="timm:resnet18"))
+
+
+@pytest.mark.usefixtures("timm")
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("resnet81", {}, r"unknown timm model 'resnet81': did you mean 'resnet\w+'\?"),
+        ("qqqqqqqq", {}, "timm.list_models"),
+        ("resnet18", {"drop_rat": 0.1}, "timm does not take the options of model 'timm:resnet18': .*drop_rat"),
+        ("resnet18", {"num_classes": 5}, "option 'num_classes' of model 'timm:resnet18' is set by Lockstep"),
+        ("resnet18", {"pretrained": True}, "option 'pretrained' of model 'timm:resnet18' is set by Lockstep"),
+    ],
+)
+def test_wrong_names_and_options_are_refused(name: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        models.check_model(Model(name=f"timm:{name}", options=options))
+
+
+def test_classes_channels_and_options_are_passed_on(timm: ModuleType) -> None:
+    assert build("timm:resnet18")(images(2)).shape == (2, 10)
+    model = Model(name="timm:resnet18", options={"drop_rate": 0.25})
+    network = models.build(model, num_classes=100, image_shape=(1, 32, 32))
+    assert network.get_parameter("conv1.weight").shape[1] == 1
+    assert network.get_parameter("fc.weight").shape[0] == 100
+    assert network.drop_rate == 0.25
+    assert not timm.create_model("resnet18").drop_rate
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_model_of_timm_trains_to_the_same_bits_twice() -> None:
+    recipe = replace(tiny_recipe(model=Model(name="timm:resnet10t", options={"drop_rate": 0.2})), steps=1)
+    assert train(recipe).digest() == train(recipe).digest()
