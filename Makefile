@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help setup demo test check format bench soak clean
+.PHONY: help setup demo test check format bench bench-accuracy soak clean
 
 help:
-	@echo "make demo    train the demo with 1 and 2 workers and compare the digests (about two minutes)"
+	@echo "make demo    train the demo with 1 worker, 2 workers and a killed one, and compare (about two minutes)"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, direction of imports"
-	@echo "make bench   measure against peers; writes bench/out/"
+	@echo "make bench   measure against peers; writes bench/out/ and bench/RESULTS.md"
+	@echo "make bench-accuracy DATA=DIR   time to accuracy on CIFAR-10, some hours"
 	@echo "make soak    the tests that take many minutes"
 	@echo "make setup   the environment with all development tools, in $(VENV)"
 
@@ -46,6 +47,9 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(PIP) -e '.[peers]'
 	$(BIN)/python -m bench
+
+bench-accuracy: $(VENV)/.dev
+	$(BIN)/python -m bench --data '$(DATA)' fast-cifar10 tutorial-resnet18 resnet50-6n2
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_OPTIONS)

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from bench import results
+from bench import accuracy, results
 from bench.accounting import accounting
 from bench.memory import memory
 from bench.recovery import recovery
@@ -36,29 +37,45 @@ BENCHMARKS: dict[str, Benchmark] = {
     "verification": verification,
 }
 
+ACCURACY: dict[str, Benchmark] = {
+    "fast-cifar10": accuracy.fast_cifar10,
+    "tutorial-resnet18": accuracy.tutorial_resnet18,
+    "resnet50-6n2": accuracy.resnet50_6n2,
+}
+"""These take hours and need CIFAR-10: only those that are named are run."""
+
+ALL = BENCHMARKS | ACCURACY
+
 OUT = ROOT / "bench" / "out"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Lockstep against its peers.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(ACCURACY)}"
+    )
+    parser.add_argument("--data", metavar="DIR", help=f"CIFAR-10, for {', '.join(ACCURACY)}")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")
     given = parser.parse_args()
     for name in given.names:
-        if name not in BENCHMARKS:
-            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(BENCHMARKS)}")
+        if name not in ALL:
+            parser.error(f"there is no benchmark {name!r}: choose from {', '.join(ALL)}")
+        if name in ACCURACY and given.data is None:
+            parser.error(f"{name} needs CIFAR-10: give its directory with --data")
+    if given.data is not None:
+        os.environ[accuracy.DATA_VARIABLE] = str(Path(given.data).resolve())
     out, table = (OUT / "quick", OUT / "quick" / "RESULTS.md") if given.quick else (OUT, ROOT / "bench" / "RESULTS.md")
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     started = time.monotonic()
     for name in given.names or BENCHMARKS:
-        measure(name, given.quick, command, out / f"{name}.json")
-        known = [path for other in BENCHMARKS if (path := out / f"{other}.json").exists()]
-        table.write_text(results.page([json.loads(path.read_text()) for path in known]))
+        document = measure(name, given.quick, command, out / f"{name}.json")
+        page = table.read_text() if table.exists() else ""
+        table.write_text(results.updated(page, document, list(ALL)))
     print(f"{time.monotonic() - started:.0f} s; tables in {table.relative_to(ROOT)}")
     return 0
 
 
-def measure(name: str, quick: bool, command: str, path: Path) -> None:
+def measure(name: str, quick: bool, command: str, path: Path) -> dict[str, Any]:
     """Run one benchmark and write its file; run directories live only as long as it takes."""
 
     def say(line: str) -> None:
@@ -67,10 +84,11 @@ def measure(name: str, quick: bool, command: str, path: Path) -> None:
     machine, started = results.describe_machine(), time.monotonic()
     say(f"load {machine['load_before']} before the start")
     with tempfile.TemporaryDirectory(prefix=f"lockstep-bench-{name}-") as scratch:
-        result = BENCHMARKS[name](quick, Path(scratch), say)
+        result = ALL[name](quick, Path(scratch), say)
     plain = results.to_plain(result, machine, command, time.monotonic() - started)
     results.write(path, plain)
     print(results.section(plain), flush=True)
+    return plain
 
 
 if __name__ == "__main__":

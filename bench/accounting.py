@@ -2,12 +2,13 @@
 
 A step of the first worker is data, forward, backward and optimizer, which is training, and the rest: the exchange, the
 report, and bookkeeping without a span of its own. Of the exchange, only what comes after the last worker has arrived
-is its cost; before that, one worker waits for a slower one.
+is its cost; before that, one worker waits for a slower one. The data span is waiting for a leaf that should have been
+read ahead, so it is measured with files and augmentation too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,6 +25,14 @@ LEAVES = 4
 
 OVERHEAD_TARGET = Target(0.05, at_least=False)
 SUPERVISION_TARGET = Target(0.01, at_least=False)
+WAITING_FOR_DATA_TARGET = Target(0.01, at_least=False)
+
+DATA_WORKERS = 2
+DATA: dict[str, tuple[str, ...]] = {
+    "crops and flips": (),
+    "crops, flips, TrivialAugment and cutout": ("--set", "data.policy=trivial", "--set", "data.cutout=16"),
+}
+"""What is done to images from CIFAR's binary files while their share of a step is taken."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,10 @@ class Account:
         return self.spans.get("exchange", 0.0) - self.waiting
 
     @property
+    def data(self) -> float:
+        return self.spans.get("data", 0.0)
+
+    @property
     def report(self) -> float:
         return self.spans.get("report", 0.0)
 
@@ -67,35 +80,50 @@ class Account:
 def accounting(quick: bool, scratch: Path, say: Say) -> Result:
     rounds, log_every = (1, 3) if quick else (MIN_ROUNDS, 10)
     accounts: dict[int, list[Account]] = {workers: [] for workers in WORKERS}
+    reading: dict[str, list[Account]] = {what: [] for what in DATA}
     for number in range(rounds):
-        for workers in WORKERS:
-            run = contestants.lockstep(
-                scratch / f"round{number}-{workers}",
-                "resnet20",
-                workers=workers,
-                leaves=LEAVES,
-                steps=2 * log_every,
-                log_every=log_every,
-                module=("bench.traced",),
-                watched=True,
-            )
-            accounts[workers].append(account_of(run, workers))
-        newest = {workers: found[-1] for workers, found in accounts.items()}
-        say(f"round {number + 1}/{rounds}: " + ", ".join(_summary(w, account) for w, account in newest.items()))
+        place = scratch / f"round{number}"
+        for workers, found in accounts.items():
+            found.append(account(place / str(workers), workers, log_every))
+        for what, options in DATA.items():
+            reading[what].append(account(place / what, DATA_WORKERS, log_every, ("--data", "shapes", *options)))
+        newest = [_summary(workers, found[-1]) for workers, found in accounts.items()]
+        newest += [f"{what} {found[-1].data / found[-1].total:.2%}" for what, found in reading.items()]
+        say(f"round {number + 1}/{rounds}: " + ", ".join(newest))
     return Result(
         name="accounting",
         question="ResNet-20, leaf 32: where the time of a step goes in the first worker, as shares of the step. One "
         f"sample is {log_every} steps of a run of its own, after {log_every} to warm up.",
-        figures=[figure for workers in WORKERS for figure in _figures(workers, accounts[workers])],
+        figures=[
+            *(figure for workers in WORKERS for figure in _figures(workers, accounts[workers])),
+            *(_waiting_for_data(what, found) for what, found in reading.items()),
+        ],
         measured=[series for workers in WORKERS for series in _measured(workers, accounts[workers])],
         notes=[
             "The exchange counts from the arrival of the last worker; before that, one waits for a slower one. That "
             "wait is not in the figures with a target, and shown beside them as the mean over the workers. Bookkeeping "
             "is what has no span: seeding, adding up leaves, counting hits, checks. Supervision counts every processor "
             "second of the supervisor's process, as if it were taken from the training, the report span, and the "
-            "worker's control and heartbeat threads."
+            "worker's control and heartbeat threads. Waiting for data is measured with images from files, all else "
+            "with random ones."
         ],
     )
+
+
+def account(directory: Path, workers: int, log_every: int, options: Sequence[str] = ()) -> Account:
+    """A run of its own, and what its second half was spent on."""
+    run = contestants.lockstep(
+        directory,
+        "resnet20",
+        workers=workers,
+        leaves=LEAVES,
+        steps=2 * log_every,
+        log_every=log_every,
+        module=("bench.traced",),
+        options=options,
+        watched=True,
+    )
+    return account_of(run, workers)
 
 
 def account_of(run: LockstepRun, workers: int) -> Account:
@@ -124,6 +152,11 @@ def _figures(workers: int, accounts: list[Account]) -> list[Figure]:
         Figure(f"{_name(workers)}: supervision and metrics", "share", supervision, SUPERVISION_TARGET),
     ]
     return figures + ([Figure(f"{_name(workers)}: waiting for a slower one", "share", waiting)] if workers > 1 else [])
+
+
+def _waiting_for_data(what: str, accounts: list[Account]) -> Figure:
+    shares = [account.data / account.total for account in accounts]
+    return Figure(f"{_name(DATA_WORKERS)}: waiting for data, {what}", "share", shares, WAITING_FOR_DATA_TARGET)
 
 
 def _measured(workers: int, accounts: list[Account]) -> list[Figure]:

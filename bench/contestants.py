@@ -126,7 +126,7 @@ def _peers(module: str, directory: Path, recipe: str, world: int, leaves: int, s
             processes.append(stack.enter_context(started_process(command, logs[rank], PEER_VARIABLES)))
         for process, log in zip(processes, logs, strict=True):
             finish(process, log, started)
-    return [PeerRun(**_read_json(out)) for out in outs]
+    return [PeerRun(**read_json(out)) for out in outs]
 
 
 @contextmanager
@@ -154,14 +154,16 @@ def started_process(
             process.wait()
 
 
-def finish(process: subprocess.Popen[bytes], log: Path, started: float) -> None:
+def finish(
+    process: subprocess.Popen[bytes], log: Path, started: float, limit_seconds: float = TIME_LIMIT_SECONDS
+) -> None:
     """Wait for the end; what went wrong is in the log, so show its end."""
     try:
-        code = process.wait(max(1.0, started + TIME_LIMIT_SECONDS - time.time()))
+        code = process.wait(max(1.0, started + limit_seconds - time.time()))
     except subprocess.TimeoutExpired:
         code = None
     if code != 0:
-        how = f"exit code {code}" if code is not None else f"no end within {TIME_LIMIT_SECONDS:.0f} s"
+        how = f"exit code {code}" if code is not None else f"no end within {limit_seconds:.0f} s"
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise RuntimeError(f"{how}: {subprocess.list2cmdline(map(str, _arguments(process)))}\n{tail}")
 
@@ -175,5 +177,5 @@ def _die_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     return json.loads(path.read_text())

@@ -56,3 +56,21 @@ def dense60m() -> Recipe:
         evaluation=Evaluation(leaf_batch=32, max_leaves=1),
         checkpoints=Checkpoints(every_seconds=0.0),
     )
+
+
+def tutorial_resnet18() -> Recipe:
+    """The ResNet-18 for CIFAR-10 of common tutorials, with their settings: batch 128, SGD 0.1, cosine over 200 epochs.
+
+    lockstep train bench/recipes.py:tutorial_resnet18 --data DIR --workers 2
+    """
+    return Recipe(
+        name="bench-tutorial-resnet18",
+        data=Data(source="cifar10", crop_padding=4, flip=True, standardize="channel"),
+        model=Model(name="resnet", options={"depth": 18, "stem": "cifar"}),
+        optimizer=Optimizer(momentum=0.9, weight_decay=5e-4),
+        schedule=Schedule(name="cosine", lr=0.1),
+        global_batch=128,
+        leaves=4,
+        epochs=200,
+        evaluation=Evaluation(every_steps=391, leaf_batch=250),
+    )

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,10 +21,19 @@ from bench.ratio import CONFIDENCE, NOISE, Estimate, Target, estimate, verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
+HEAD = f"""# Measured
+
+Written by `python -m bench`; the samples behind every number are in `bench/out/`. Contestants run interleaved, and
+each round gives one sample; speed is that of the median step after a warm-up. Medians, with the {CONFIDENCE:.0%}
+interval of order statistics; a verdict is "met" or "not met" only if the whole interval says so. "Not behind" means a
+ratio of at least {1 - NOISE:.2f}: the development machine does not resolve differences under {NOISE:.0%}.
+"""
+
 UNITS = {
     "ratio": "{:.3f}",
     "share": "{:.2%}",
     "seconds": "{:.2f} s",
+    "minutes": "{:.1f} min",
     "images/s": "{:.1f}",
     "MiB": "{:.0f} MiB",
     "milliseconds": "{:.2f} ms",
@@ -119,16 +129,12 @@ def write(path: Path, plain: dict[str, Any]) -> None:
     path.write_text(json.dumps(plain, indent=1) + "\n")
 
 
-def page(documents: Sequence[dict[str, Any]]) -> str:
-    """RESULTS.md, from the JSON files of all benchmarks."""
-    head = f"""# Measured
-
-Written by `python -m bench`; the samples behind every number are in `bench/out/`. Contestants run interleaved, and
-each round gives one sample; speed is that of the median step after a warm-up. Medians, with the {CONFIDENCE:.0%}
-interval of order statistics; a verdict is "met" or "not met" only if the whole interval says so. "Not behind" means a
-ratio of at least {1 - NOISE:.2f}: the development machine does not resolve differences under {NOISE:.0%}.
-"""
-    return "\n".join([head, *(section(document) for document in documents)])
+def updated(page: str, document: dict[str, Any], order: Sequence[str]) -> str:
+    """RESULTS.md with the section of this benchmark as it is now; the others stay, also those measured elsewhere."""
+    parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    sections = {part.split("\n", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
+    sections[document["name"]] = section(document)
+    return "\n".join([HEAD, *(sections[name] for name in order if name in sections)])
 
 
 def section(plain: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ THREADS = ("control", "heartbeat")
 def train() -> None:
     """Run a job whose workers are traced, by the same function that the command calls."""
     from lockstep import api, progress
+    from lockstep.request import Request
 
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe")
@@ -38,7 +39,7 @@ def train() -> None:
     given = vars(parser.parse_args())
     recipe, directory = given.pop("recipe"), given.pop("run")
     os.environ[DIRECTORY] = str(directory.resolve())
-    request = api.Request(**given, program=(sys.executable, "-m", "bench.traced", "worker"))
+    request = Request(**given, program=(sys.executable, "-m", "bench.traced", "worker"))
     api.train(recipe, request, run=str(directory), display=progress.display())
 
 

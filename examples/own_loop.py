@@ -16,7 +16,7 @@ with joined() as worker:
             for leaf in step.missing():
                 images, labels = replica.device.put(strategy.batch(leaf), worker.recipe.channels_last)
                 contribution = replica.begin_leaf(leaf.seed)
-                logits = replica.model(replica.normalize(images))
+                logits = replica.logits(images, leaf.step)
                 loss = F.cross_entropy(logits, labels)
                 loss.backward()
                 replica.end_leaf(contribution, loss, logits, labels)

@@ -2,8 +2,9 @@
 
     checkpoints/step-000000100/{model.safetensors, optimizer.safetensors, checkpoint.json}
 
-`checkpoint.json` holds the step, the digests and the checksum of the other files; a checkpoint whose files do not
-match it is not used. Reading the JSON and finding the newest good one needs no torch, so the supervisor does it too.
+With a moving average there is an `average.safetensors` as well. `checkpoint.json` holds the step, the digests and the
+checksum of the other files; a checkpoint whose files do not match it is not used. Reading the JSON and finding the
+newest good one needs no torch, so the supervisor does it too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILES = ("model.safetensors", "optimizer.safetensors")
-ALL_FILES = (*FILES, "checkpoint.json")
+AVERAGE = "average.safetensors"
+"""Only where weights are averaged."""
+ALL_FILES = (*FILES, AVERAGE, "checkpoint.json")
 PIN_TRIES = 5
 """How often all checkpoints may vanish between being listed and being pinned."""
 
@@ -67,7 +70,13 @@ class Snapshot:
         return digest(entries_of_tensors(self.state.model.items()))
 
     def state_digest(self) -> str:
-        return state_digest(self.state.model.items(), self.state.optimizer.items(), self.step)
+        state = self.state
+        return state_digest(state.model.items(), state.optimizer.items(), state.average.items(), self.step)
+
+    def files(self) -> dict[str, dict[str, Tensor]]:
+        """What goes into which file."""
+        files = dict(zip(FILES, (self.state.model, self.state.optimizer), strict=True))
+        return files | ({AVERAGE: self.state.average} if self.state.average else {})
 
 
 def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
@@ -103,8 +112,9 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
-        save_file(snapshot.state.model, temporary / FILES[0])
-        save_file(snapshot.state.optimizer, temporary / FILES[1])
+        files = snapshot.files()
+        for name, tensors in files.items():
+            save_file(tensors, temporary / name)
         document = {
             "version": FORMAT_VERSION,
             "step": snapshot.step,
@@ -113,7 +123,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
             "best": snapshot.best,
             "evaluated": snapshot.evaluated,
             "tally": snapshot.state.tally,
-            "files": {name: _checksum(temporary / name) for name in FILES},
+            "files": {name: _checksum(temporary / name) for name in files},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
         return place(temporary, target)
@@ -123,7 +133,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
 
 def place(temporary: Path, target: Path) -> Info:
     """Give a complete checkpoint its name, after it has reached the disk."""
-    for name in ALL_FILES:
+    for name in files_of(temporary):
         _sync(temporary / name)
     _sync(temporary)
     if target.exists():
@@ -138,6 +148,13 @@ def place(temporary: Path, target: Path) -> Info:
     temporary.rename(target)
     _sync(target.parent)
     return read_info(target)
+
+
+def files_of(path: Path) -> tuple[str, ...]:
+    """The names of a checkpoint's files, `checkpoint.json` included."""
+    files = _read_document(path).get("files")
+    average = (AVERAGE,) if isinstance(files, dict) and AVERAGE in files else ()
+    return (*FILES, *average, "checkpoint.json")
 
 
 def _checksum(path: Path) -> dict[str, Any]:
@@ -192,7 +209,7 @@ def verify(path: Path) -> Info:
     """Compare every file with its checksum."""
     info = read_info(path)
     files = _read_document(path).get("files")
-    for name in FILES:
+    for name in files_of(path)[:-1]:
         if not isinstance(files, dict) or name not in files:
             raise Damaged(f"{path / 'checkpoint.json'} has no checksum of {name}")
         try:
@@ -208,10 +225,13 @@ def verify(path: Path) -> Info:
 def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list[str]]:
     """The newest checkpoint (of step `up_to` or earlier) whose files are all right, and what is wrong with the newer
     ones."""
+    listed = _listed(root, None)
+    return _first_good([path for path in listed if up_to is None or path.name <= directory_name(up_to)])
+
+
+def _first_good(listed: list[Path]) -> tuple[Info | None, list[str]]:
     problems: list[str] = []
-    for path in sorted(root.glob("step-*"), reverse=True):
-        if up_to is not None and path.name > directory_name(up_to):
-            continue
+    for path in listed:
         try:
             return verify(path), problems
         except Damaged as damage:
@@ -219,16 +239,33 @@ def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list
     return None, problems
 
 
+def steps_of(root: Path) -> list[int]:
+    """The steps of which there are checkpoints, good or not."""
+    return sorted(int(path.name.removeprefix("step-")) for path in root.glob("step-*"))
+
+
 @contextmanager
-def pinned_newest(root: Path) -> Iterator[tuple[Info | None, list[str]]]:
-    """As `newest_good`, under a name of its own: training that goes on meanwhile may delete what it has written."""
-    with tempfile.TemporaryDirectory(prefix=".pinned-", dir=root.parent) as directory:
+def pinned(root: Path, step: int | None = None) -> Iterator[tuple[Info | None, list[str]]]:
+    """As `newest_good`, or that of one step, under a name of its own: training that goes on meanwhile may delete what
+    it has written."""
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=".pinned-", dir=root.parent))
+    except OSError:  # nobody writes here, so nothing vanishes
+        yield _first_good(_listed(root, step))
+        return
+    try:
         for _ in range(PIN_TRIES):
-            listed = sorted(root.glob("step-*"), reverse=True)
-            found, problems = _pin(listed, Path(directory))
+            listed = _listed(root, step)
+            found, problems = _pin(listed, directory)
             if found is not None or problems or not listed:
                 break
         yield found, problems
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _listed(root: Path, step: int | None) -> list[Path]:
+    return sorted(root.glob("step-*" if step is None else directory_name(step)), reverse=True)
 
 
 def _pin(listed: list[Path], directory: Path) -> tuple[Info | None, list[str]]:
@@ -276,4 +313,5 @@ def load(path: Path, expected: dict[str, Tensor]) -> State:
                 f"{path} is a checkpoint of another model: {name!r} has shape {tuple(model[name].shape)} there and "
                 f"{tuple(tensor.shape)} here"
             )
-    return State(model, load_file(path / FILES[1]), read_info(path).tally)
+    average = load_file(path / AVERAGE) if AVERAGE in files_of(path) else {}
+    return State(model, load_file(path / FILES[1]), read_info(path).tally, average)

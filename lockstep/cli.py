@@ -8,17 +8,25 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep import __version__
+from lockstep import __version__, cli_reports, data_commands
+from lockstep.arguments import Parser
 from lockstep.errors import JobError, UserError
 
 if TYPE_CHECKING:
-    from lockstep.api import Request, Run
+    from lockstep.api import Run
+    from lockstep.request import Request
+
+RUN_HELP = "a name, a path, `last`, or `last~1` for the one before"
+RECIPE_HELP = (
+    "a built-in recipe (see `lockstep recipes`), file.py:function, module:function, a .toml or .json file, or a run's "
+    "directory"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a user's mistake is one sentence and exit code 2, a failed job exit code 1."""
-    parsed = parser().parse_args(arguments)
     try:
+        parsed = parser().parse_args(arguments)
         code: int = parsed.command(parsed)
         return code
     except UserError as error:
@@ -35,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="lockstep",
         description="Train image classifiers on any number of workers; the final weights do not depend on how many.",
         epilog="Start with: lockstep demo",
@@ -57,11 +65,7 @@ def parser() -> argparse.ArgumentParser:
     train = add(
         "train", _train, "train a recipe", "lockstep train resnet20-cifar10 --data shapes --workers 2 --steps 50"
     )
-    train.add_argument(
-        "recipe",
-        metavar="RECIPE",
-        help="a built-in recipe (see `lockstep recipes`), file.py:function or module:function",
-    )
+    train.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
     _recipe_options(train)
     train.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
     train.add_argument("--resume", action="store_true", help="continue the run if it exists, so that a rerun is safe")
@@ -70,20 +74,36 @@ def parser() -> argparse.ArgumentParser:
     resume = add(
         "resume", _resume, "continue a run from its newest good checkpoint", "lockstep resume last --workers 2"
     )
-    resume.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+    resume.add_argument("run", metavar="RUN", help=RUN_HELP)
     _length_options(resume)
     _job_options(resume)
 
-    evaluate = add("evaluate", _evaluate, "evaluate the newest checkpoint of a run, once", "lockstep evaluate last")
-    evaluate.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+    evaluate = add("evaluate", _evaluate, "evaluate a checkpoint of a run, once", "lockstep evaluate last")
+    evaluate.add_argument("run", metavar="RUN", help=RUN_HELP)
     evaluate.add_argument("--data", metavar="PATH|NAME", help="other data of the same kind")
+    evaluate.add_argument("--eval-data", metavar="PATH", help="another test set")
+    evaluate.add_argument("--hold-out", type=int, metavar="N", help="0 tests a tuned run on the test set after all")
+    _checkpoint_option(evaluate)
+    evaluate.add_argument("--per-class", action="store_true", help="the accuracy of every class, however many")
+    evaluate.add_argument("--confusion", action="store_true", help="a matrix of which class was taken for which")
+    evaluate.add_argument("--json", action="store_true", help="all figures as one JSON object")
     _job_options(evaluate)
 
+    predict = add("predict", cli_reports.predict, "say what is in pictures", "lockstep predict last cat.png dog.jpg")
+    predict.add_argument("run", metavar="RUN", help=RUN_HELP)
+    predict.add_argument("images", metavar="IMAGE", nargs="+", help="PNG, JPEG and other image files")
+    predict.add_argument("--top", type=int, default=5, metavar="K", help="how many classes are shown (5)")
+    _checkpoint_option(predict)
+    predict.add_argument("--json", action="store_true", help="one JSON object per image and line")
+    predict.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one"
+    )
+
     stop = add("stop", _stop, "end a running job with a checkpoint", "lockstep stop last")
-    stop.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+    stop.add_argument("run", metavar="RUN", help=RUN_HELP)
 
     resize = add("resize", _resize, "change the number of workers of a running job", "lockstep resize last 3")
-    resize.add_argument("run", metavar="RUN", help="a name, a path or `last`")
+    resize.add_argument("run", metavar="RUN", help=RUN_HELP)
     resize.add_argument("workers", type=int, metavar="N", help="processes that share the leaves from now on")
 
     digest = add("digest", _digest, "print the SHA-256 of weights and buffers", "lockstep digest last")
@@ -91,16 +111,32 @@ def parser() -> argparse.ArgumentParser:
         "target", metavar="RUN|CHECKPOINT", help="a run (its newest checkpoint), or a checkpoint's directory"
     )
 
-    runs = add("runs", _runs, "list the runs, and what deaths and joins have cost them", "lockstep runs")
+    runs = add("runs", cli_reports.runs, "list the runs, and what deaths and joins have cost them", "lockstep runs")
     runs.add_argument("--json", action="store_true", help="one JSON object per run and line")
+    runs.add_argument("--delete", metavar="RUN", nargs="+", help="delete these runs, with everything in them")
+    runs.add_argument("--yes", action="store_true", help="delete without asking")
 
-    add("recipes", _recipes, "list the built-in recipes", "lockstep recipes")
+    recipes = add("recipes", cli_reports.recipes, "list the built-in recipes, or explain one", "lockstep recipes demo")
+    recipes.add_argument("recipe", metavar="RECIPE", nargs="?", help=RECIPE_HELP)
+    recipes.add_argument("--json", action="store_true", help="one JSON object per recipe and line")
 
     config = add(
         "config", _config, "print the configuration that a recipe resolves to", "lockstep config demo --lr 0.2"
     )
-    config.add_argument("recipe", metavar="RECIPE", help="a built-in recipe, file.py:function or module:function")
+    config.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
     _recipe_options(config)
+
+    data_commands.add_commands(
+        add(
+            "data",
+            data_commands.check_path,
+            "get data sets, and look at what a path holds",
+            "lockstep data get cifar10 data",
+        )
+    )
+    doctor = add("doctor", _doctor, "say whether this machine is fit for training, and what to do", "lockstep doctor")
+    doctor.add_argument("--quick", action="store_true", help="without the self-test, which trains for some seconds")
+    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
 
     demo = add(
         "demo",
@@ -112,18 +148,48 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _checkpoint_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--checkpoint", metavar="best|last|STEP", help="which one of the run; default: the newest")
+
+
 def _length_options(command: argparse.ArgumentParser) -> None:
     length = command.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="K", help="length in steps")
     length.add_argument("--epochs", type=float, metavar="E", help="length in epochs: ceil(E x size / batch) steps")
+    command.add_argument("--stop-at", type=int, metavar="K", help="end after K steps; schedules do not see it")
 
 
 def _recipe_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--data", metavar="PATH|NAME", help="directory of the data, or `shapes` or `synthetic`")
+    command.add_argument(
+        "--data", metavar="PATH|NAME", help="directory, archive, files or glob of the data, or `shapes` or `synthetic`"
+    )
+    command.add_argument("--eval-data", metavar="PATH", help="the test set, if it does not lie beside the training set")
+    command.add_argument(
+        "--hold-out", type=int, metavar="N", help="test on N samples kept out of the training set, for tuning"
+    )
+    command.add_argument("--model", metavar="NAME", help="another model: a known name, timm:NAME or module:function")
     command.add_argument("--leaves", type=int, metavar="V", help="parts of a batch, a power of two; changes the bits")
     command.add_argument("--batch-size", type=int, metavar="B", help="images per step, over all workers")
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
     _length_options(command)
+    command.add_argument(
+        "--scale",
+        type=float,
+        metavar="S",
+        help="batch and learning rate times S, steps divided by S; see docs/recipes.md",
+    )
+    command.add_argument(
+        "--precision", choices=("fp32", "bf16", "tf32"), help="of products and convolutions; changes the bits"
+    )
+    command.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=None, help="compile the model; changes the bits"
+    )
+    command.add_argument(
+        "--channels-last",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="memory format of images and kernels; changes the bits",
+    )
     command.add_argument("--seed", type=int, metavar="S", help="seed of weights, order and augmentation")
     command.add_argument("--threads", type=int, metavar="T", help="threads that compute a leaf; changes the bits")
     command.add_argument(
@@ -153,12 +219,22 @@ def _job_options(command: argparse.ArgumentParser) -> None:
         "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
     )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
+    command.add_argument(
+        "--logger",
+        dest="loggers",
+        metavar="NAME",
+        action="append",
+        help="also tell the figures to csv, wandb or mlflow; may be repeated",
+    )
+    command.add_argument(
+        "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
+    )
 
 
 def _request(parsed: argparse.Namespace) -> Request:
     from dataclasses import fields
 
-    from lockstep.api import Request
+    from lockstep.request import Request
 
     given = {key: value for key, value in vars(parsed).items() if key in {field.name for field in fields(Request)}}
     return Request(**given, tensorboard=not getattr(parsed, "no_tensorboard", False))
@@ -178,11 +254,22 @@ def _resume(parsed: argparse.Namespace) -> int:
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
-    from lockstep import api, progress
+    import json
 
-    run = api.evaluate_run(parsed.run, _request(parsed), display=progress.display())
-    if run.state == "finished":
-        _print_figures(run)
+    from lockstep import api, progress
+    from lockstep.report import confusion
+
+    run = api.evaluate_run(parsed.run, _request(parsed), checkpoint=parsed.checkpoint, display=progress.display())
+    if run.evaluation is None or run.confusion is None:
+        return run.exit_code
+    if parsed.json:
+        figures = {key: value for key, value in run.evaluation.items() if key != "kind"}
+        print(json.dumps({"run": run.name, "digest": run.digest, **figures, **confusion.to_plain(run.confusion)}))
+        return run.exit_code
+    _print_figures(run)
+    print(confusion.per_class_table(run.confusion, show_all=parsed.per_class))
+    if parsed.confusion:
+        print(confusion.matrix_table(run.confusion))
     return run.exit_code
 
 
@@ -211,6 +298,8 @@ def _conclude(run: Run) -> int:
     _print_figures(run)
     if (losses := describe_losses(run)) is not None:
         print(losses)
+    if run.steps_left:
+        print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
     print(f"digest {run.digest}")
@@ -228,48 +317,20 @@ def describe_losses(run: Run) -> str | None:
 
 
 def _print_figures(run: Run) -> None:
+    from lockstep.progress import describe_examples
+
     figures = run.evaluation
     if figures is not None:
         print(
             f"{run.name}: step {figures['step']}, top1 {figures['top1']:.2%}, top5 {figures['top5']:.2%}, loss "
-            f"{figures['loss']:.4f} on {figures['examples']} test images (best top1 {figures['best_top1']:.2%})"
+            f"{figures['loss']:.4f} on {describe_examples(figures)} (best top1 {figures['best_top1']:.2%})"
         )
 
 
 def _digest(parsed: argparse.Namespace) -> int:
-    from lockstep import api, checkpoint
+    from lockstep import checkpoint, selection
 
-    print(checkpoint.digest_of_files(api.find_checkpoint(parsed.target)))
-    return 0
-
-
-def _runs(parsed: argparse.Namespace) -> int:
-    import dataclasses
-    import json
-
-    from lockstep.report import runs
-
-    summaries, problems = runs.summarize_all()
-    for problem in problems:
-        print(f"lockstep: {problem}", file=sys.stderr)
-    if parsed.json:
-        for summary in summaries:
-            print(json.dumps(dataclasses.asdict(summary)))
-    elif not summaries:
-        print("there is no run in runs/ yet: start one with `lockstep train demo`")
-    else:
-        from rich.console import Console
-
-        console = Console() if sys.stdout.isatty() else Console(width=160)
-        console.print(runs.table(summaries))
-    return 0
-
-
-def _recipes(parsed: argparse.Namespace) -> int:
-    from lockstep.recipes import RECIPES
-
-    for name, function in RECIPES.items():
-        print(f"{name}: {(function.__doc__ or '').strip().splitlines()[0]}")
+    print(checkpoint.digest_of_files(selection.find_checkpoint(parsed.target)))
     return 0
 
 
@@ -277,10 +338,16 @@ def _config(parsed: argparse.Namespace) -> int:
     import dataclasses
     import json
 
-    from lockstep import api
+    from lockstep.request import find_recipe, resolve
 
-    print(json.dumps(dataclasses.asdict(api.resolve(api.find_recipe(parsed.recipe), _request(parsed))), indent=2))
+    print(json.dumps(dataclasses.asdict(resolve(find_recipe(parsed.recipe), _request(parsed))), indent=2))
     return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from lockstep import doctor
+
+    return doctor.show(doctor.examine(parsed.quick), parsed.json)
 
 
 def _demo(parsed: argparse.Namespace) -> int:

@@ -1,14 +1,12 @@
 """What a job is made of: the recipe (what is trained, everything the bits depend on) and the job (how and where).
 
-Configuration is plain frozen data. It is checked once, here and in `lockstep.api`, before any process starts.
-The built-in recipes are in `lockstep.recipes`.
+Configuration is plain frozen data. The built-in recipes are in `lockstep.recipes`; what a user asks for is put into
+them by `lockstep.request` and `lockstep.settings`, and `lockstep.check` looks at the numbers before any process starts.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,13 +22,41 @@ class Data:
     source: str = "cifar10"
     """Which reader: a name from `lockstep.data.SOURCES`."""
     path: str | None = None
-    """Where the files are; the embedded sources need none."""
+    """A directory, an archive, a file, a glob, or several of these with commas between; embedded sources need none."""
+    eval_path: str | None = None
+    """Where the test set is, if it does not lie beside the training set."""
+    labels: Literal["fine", "coarse"] = "fine"
+    """Which of CIFAR-100's two labels is the target."""
+    hold_out: int = 0
+    """So many samples at the end of the training set are kept out of it and take the place of the test set."""
     crop_padding: int = 4
     """Random crop after padding by so many pixels on each side; 0 for none."""
-    flip: bool = True
-    """Random horizontal flip."""
-    standardize: Literal["image", "none"] = "image"
-    """"image": each image to mean 0 and deviation 1; "none": pixels divided by 255."""
+    pad_mode: Literal["zero", "reflect"] = "zero"
+    """What the crop's border is: black, or the image mirrored."""
+    shift: float = 0.0
+    """Random shift by up to this fraction of each side, the border pixels repeated; 0 for none."""
+    flip: bool | Literal["alternate"] = True
+    """Random horizontal flip; "alternate": at random in the first epoch, then the other way in every other one."""
+    policy: Literal["none", "trivial", "rand"] = "none"
+    """Random transformations of colour and geometry: TrivialAugment, or RandAugment with two of magnitude 9 of 30."""
+    cutout: int = 0
+    """Side of a square at a random place that every image loses to its mean colour, in pixels; 0 for none."""
+    erase: float = 0.0
+    """Probability with which a random rectangle of an image takes its mean colour (random erasing)."""
+    mixup: float = 0.0
+    """Alpha of mixup: images are blended with others of their leaf; 0 for none."""
+    cutmix: float = 0.0
+    """Alpha of cutmix: a rectangle comes from another image of the leaf; 0 for none. With mixup, half of the leaves."""
+    sizes: tuple[tuple[float, int], ...] = ()
+    """Sides to which training images are scaled, each with the fraction of the run until which it holds, such as
+    [[0.6, 16], [1, 24]]: smaller images are cheaper. Evaluation takes the last one. Empty leaves images as they are."""
+    standardize: Literal["image", "channel", "none"] = "image"
+    """"image": each image to mean 0 and deviation 1; "channel": by the mean and deviation of each channel over the
+    training set; "none": pixels divided by 255."""
+    mean: tuple[float, ...] = ()
+    """What "channel" subtracts from each channel, pixels being 0 to 255; empty: measured at the start of the run."""
+    deviation: tuple[float, ...] = ()
+    """What "channel" divides each channel by; empty: measured at the start of the run."""
     prefetch: int = 2
     """Leaves read ahead of the one being computed."""
 
@@ -45,22 +71,54 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Group:
+    """What is different for some of the parameters."""
+
+    match: str
+    """Their names, with `*` for anything, such as `head.*`. The first group that matches counts."""
+    lr: float = 1.0
+    """Factor of the learning rate."""
+    momentum: float | None = None
+    weight_decay: float | None = None
+    orthogonal: bool | None = None
+    """Whether "muon" makes their updates orthogonal; by default those of two and more dimensions."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    name: Literal["sgd"] = "sgd"
+    name: Literal["sgd", "adamw", "muon"] = "sgd"
+    """A name from `lockstep.optim.OPTIMIZERS`."""
     momentum: float = 0.9
+    """Of "sgd" and "muon"; 0 for none."""
     nesterov: bool = False
+    """Whether "sgd" takes Nesterov's update."""
+    momentum_correction: bool = True
+    """Whether the past of "sgd" counts at the learning rate of now (Goyal et al. 2017, equation 9, and PyTorch), or, if
+    false, at the rates that it had, as in Keras without the correction (equation 10)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """The two decays of "adamw"."""
+    epsilon: float = 1e-8
+    """The floor in the denominator of "adamw"."""
     weight_decay: float = 1e-4
+    decay: Literal["all", "kernels"] = "all"
+    """What decays: every parameter, or only those of two and more dimensions (no bias, no BatchNorm)."""
+    groups: tuple[Group, ...] = ()
+    """Parameters with settings of their own."""
+    clip_norm: float = 0.0
+    """Gradients are scaled down to this Euclidean norm over the whole model; 0 for never."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    name: Literal["constant", "step", "cosine"] = "constant"
+    name: Literal["constant", "step", "cosine", "triangular"] = "constant"
     lr: float = 0.1
     """The learning rate that everything below multiplies."""
     unit: Literal["steps", "epochs", "fraction"] = "fraction"
-    """The unit of `warmup` and `boundaries`: steps, epochs, or fractions of the whole run."""
+    """The unit of `warmup`, `boundaries` and `peak`: steps, epochs, or fractions of the whole run."""
     warmup: float = 0.0
     """Length of the linear warm-up."""
+    warmup_unit: Literal["steps", "epochs", "fraction"] | None = None
+    """The unit of `warmup`, if it is another one."""
     warmup_from: float = 0.1
     """Factor of the very first step when there is a warm-up."""
     boundaries: tuple[float, ...] = ()
@@ -68,7 +126,14 @@ class Schedule:
     factors: tuple[float, ...] = ()
     """The factor from each boundary on."""
     final: float = 0.0
-    """Factor at which "cosine" ends."""
+    """Factor at which "cosine" and "triangular" end."""
+    peak: float = 0.3
+    """Where "triangular" has its peak, in the schedule's unit; it rises from `warmup_from` and falls to `final`."""
+    with_scale: Literal["rate", "boundaries"] = "rate"
+    """What the recipe's `scale` does: "rate" multiplies the learning rate, and warms up from the single-worker rate;
+    "boundaries" keeps the rate and divides the boundaries by the square root of the scale."""
+    scale_warmup: float = 5.0
+    """Epochs of warm-up that "rate" adds when `scale` is above 1 and the schedule has no warm-up; 0 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +144,8 @@ class Evaluation:
     """Images that are evaluated in one piece; belongs to the bits of the reported loss."""
     max_leaves: int = 0
     """Evaluate only the first so many pieces; 0 means the whole test set."""
+    views: Literal["one", "mirror"] = "one"
+    """"mirror": logits are the mean of those of an image and its mirror image, at twice the cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +179,23 @@ class Recipe:
     """Length in steps; this or `epochs`."""
     epochs: float | None = None
     """Length in passes over the data: ceil(epochs * size / global_batch) steps."""
+    stop_at: int | None = None
+    """Training ends after so many steps; schedules do not see it, and a resume goes on from there."""
+    scale: float = 1.0
+    """As if so many workers of the classic kind took part: batch and learning rate are multiplied and steps divided by
+    it, see `Schedule.with_scale` and `lockstep.scaling`. The number of workers enters nowhere."""
     seed: int = 0
-    device: Literal["cpu", "cuda"] = "cpu"
+    label_smoothing: float = 0.0
+    """The share of the target that is spread evenly over all classes, in training; evaluation's loss is without."""
+    average: float = 0.0
+    """Decay per step of a moving average of weights and statistics, which evaluation then uses; 0 for none. In step t
+    (from 0) it is min(average, (1 + t) / (10 + t)), so that the initial weights are soon forgotten."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """"auto" is a GPU if there is one; a run's configuration says which it was."""
+    precision: Literal["fp32", "bf16", "tf32"] = "fp32"
+    """What matrix products and convolutions compute in; weights, sums and the optimizer stay in float32."""
+    compile: bool = False
+    """Whether the model is compiled: other bits, half a minute at the start, sometimes faster."""
     channels_last: bool = True
     """Memory format of images and kernels; other bits, and faster on CPUs and recent GPUs."""
     evaluation: Evaluation = Evaluation()
@@ -134,6 +216,11 @@ class Job:
     strategy: str = "allreduce"
     engine: str = "local"
     tensorboard: bool = True
+    """Whether the logger `tensorboard` is used."""
+    loggers: tuple[str, ...] = ()
+    """Who else is told the figures: names from `lockstep.loggers.LOGGERS`."""
+    histograms_every: int = 0
+    """Steps between two histograms of weights and gradients; 0 means after every evaluation."""
     replace: bool = True
     """Whether a worker that died is replaced."""
     patience: float = 10.0
@@ -184,125 +271,3 @@ def _refuse_unknown_keys(plain: Any, cls: type[Any], where: str) -> None:
         default = known[key].default
         if dataclasses.is_dataclass(default):
             _refuse_unknown_keys(value, type(default), where)
-
-
-def with_settings(recipe: Recipe, settings: list[str]) -> Recipe:
-    """Apply `key=value` settings, such as `schedule.lr=0.2`; a key below `model` may name an option of the model."""
-    plain = dataclasses.asdict(recipe)
-    for setting in sorted(settings, key=lambda one: not one.startswith("model.name=")):
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise UserError(f"--set takes key=value, such as schedule.lr=0.2, not {setting!r}")
-        _set_path(plain, key.strip().split("."), _parse_value(text.strip()), key)
-        if key.strip() in ("steps", "epochs"):  # a length replaces the other one
-            plain["epochs" if key.strip() == "steps" else "steps"] = None
-        if key.strip() == "model.name" and plain["model"]["name"] != recipe.model.name:  # the options were the other's
-            plain["model"]["options"] = {}
-    return recipe_from_plain(plain, "--set" if settings else f"recipe {recipe.name}")
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return {"True": True, "False": False, "None": None}.get(text, text)
-
-
-def _set_path(plain: dict[str, Any], path: list[str], value: Any, key: str) -> None:
-    if path[0] == "model" and len(path) == 2 and path[1] not in plain["model"]:
-        path = ["model", "options", path[1]]
-    target = plain
-    for part in path[:-1]:
-        if not isinstance(target.get(part), dict):
-            raise unknown("key", key, known_keys(plain))
-        target = target[part]
-    is_option = path[:-1] == ["model", "options"]
-    if path[-1] not in target and not is_option:
-        raise unknown("key", key, known_keys(plain))
-    if isinstance(target.get(path[-1]), dict):
-        raise UserError(f"--set {key}: this is a group of settings, name one of {', '.join(sorted(target[path[-1]]))}")
-    target[path[-1]] = value
-
-
-def known_keys(plain: dict[str, Any], prefix: str = "") -> list[str]:
-    """Every key that `--set` takes, with dots."""
-    keys = []
-    for name, value in plain.items():
-        keys += known_keys(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}"]
-    return keys
-
-
-def check_recipe(recipe: Recipe) -> None:
-    """Everything about the numbers of a recipe that can be wrong."""
-    r = recipe
-
-    def require(holds: bool, sentence: str) -> None:
-        if not holds:
-            raise UserError(sentence)
-
-    require(
-        r.leaves >= 1 and r.leaves & (r.leaves - 1) == 0,
-        f"the number of leaves must be a power of two, not {r.leaves}: try {_nearest_power_of_two(r.leaves)}",
-    )
-    require(r.global_batch >= 1, f"the batch size must be positive, not {r.global_batch}")
-    require(
-        r.global_batch % r.leaves == 0,
-        f"a batch of {r.global_batch} cannot be cut into {r.leaves} equal leaves: take a batch size of "
-        f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other --leaves",
-    )
-    require(r.threads >= 1, f"threads must be at least 1, not {r.threads}")
-    require(r.steps is not None or r.epochs is not None, "the recipe has no length: give it steps or epochs")
-    require(r.steps is None or r.epochs is None, "give the length either in steps or in epochs, and not in both")
-    numbers = (
-        r.epochs or 0.0,
-        r.schedule.lr,
-        r.schedule.warmup,
-        r.checkpoints.every_seconds,
-        r.checkpoints.every_epochs,
-    )
-    require(all(map(math.isfinite, numbers)), "lengths, intervals and the learning rate must be finite numbers")
-    require(r.steps is None or r.steps >= 1, f"the number of steps must be at least 1, not {r.steps}")
-    require(r.epochs is None or r.epochs > 0, f"the number of epochs must be positive, not {r.epochs}")
-    require(r.log_every >= 1, f"log_every must be at least 1 step, not {r.log_every}")
-    require(0 <= r.seed < 2**63, f"the seed must be between 0 and 2**63 - 1, not {r.seed}")
-    require(r.schedule.lr >= 0, f"the learning rate must not be negative, but is {r.schedule.lr}")
-    require(
-        len(r.schedule.boundaries) == len(r.schedule.factors),
-        f"a step schedule needs one factor per boundary, but there are {len(r.schedule.boundaries)} boundaries and "
-        f"{len(r.schedule.factors)} factors",
-    )
-    require(
-        list(r.schedule.boundaries) == sorted(r.schedule.boundaries), "the boundaries of a schedule must be ascending"
-    )
-    require(r.schedule.warmup >= 0, f"the warm-up must not be negative, but is {r.schedule.warmup}")
-    require(0 <= r.optimizer.momentum < 1, f"momentum must be in [0, 1), not {r.optimizer.momentum}")
-    require(
-        not r.optimizer.nesterov or r.optimizer.momentum > 0,
-        "Nesterov's update needs a momentum above 0: set optimizer.momentum",
-    )
-    require(r.optimizer.weight_decay >= 0, f"weight decay must not be negative, but is {r.optimizer.weight_decay}")
-    require(r.data.crop_padding >= 0, f"crop_padding must not be negative, but is {r.data.crop_padding}")
-    require(r.data.prefetch >= 0, f"data.prefetch must not be negative, but is {r.data.prefetch}")
-    require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
-    require(
-        min(r.evaluation.every_steps, r.evaluation.max_leaves) >= 0, "the numbers of `evaluation` must not be negative"
-    )
-    require(r.checkpoints.keep >= 1, f"checkpoints.keep must be at least 1, not {r.checkpoints.keep}")
-    require(
-        min(r.checkpoints.every_steps, r.checkpoints.every_epochs, r.checkpoints.every_seconds) >= 0,
-        "the intervals of `checkpoints` must not be negative",
-    )
-
-
-def _nearest_power_of_two(number: int) -> int:
-    return 1 << max(0, round(max(1, number)).bit_length() - 1)
-
-
-def check_workers(recipe: Recipe, workers: int) -> None:
-    if workers < 1:
-        raise UserError(f"the number of workers must be at least 1, not {workers}")
-    if workers > recipe.leaves:
-        raise UserError(
-            f"{workers} workers cannot share {recipe.leaves} leaves, each needs at least one: take --workers "
-            f"{recipe.leaves} or fewer, or more --leaves (another V gives another digest)"
-        )

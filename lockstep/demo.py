@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 
 from lockstep import api, injection, metrics, rundirectory
-from lockstep.api import Request, Run
+from lockstep.api import Run
 from lockstep.progress import Display
+from lockstep.request import Request
 
 KILL_STEP = 150
 """Where the third act kills a worker: late enough to see it work, early enough to see the replacement work too."""

@@ -1,10 +1,11 @@
-"""The one device of a process, and the only place that knows a CPU from a GPU."""
+"""The one device of a process and the precision it computes in; the only place that knows a CPU from a GPU."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal
 
 from lockstep.errors import UserError
 
@@ -26,30 +27,26 @@ def count_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else 0
 
 
-def count_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def choose(wanted: str) -> Literal["cpu", "cuda"]:
     """Turn --device auto|cpu|cuda into a device that is there."""
     if wanted == "cpu":
         return "cpu"
     gpus = count_gpus()
     if wanted == "cuda" and gpus == 0:
-        raise UserError("--device cuda: this host has no visible GPU; take --device cpu or auto")
+        raise UserError("this host has no visible GPU, and device is cuda: take --device cpu")
     return "cuda" if gpus else "cpu"
 
 
-def environment(device: str, threads: int, worker: int) -> dict[str, str]:
-    """Variables that must be set before a worker imports torch."""
+def environment(device: str, threads: int, precision: str, worker: int) -> dict[str, str]:
+    """Variables that must be set before a worker imports torch; nothing of the user's may change the precision."""
     variables = {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "ONEDNN_DEFAULT_FPMATH_MODE": "STRICT",
     }
+    if precision != "tf32":
+        variables["NVIDIA_TF32_OVERRIDE"] = "0"
     if device == "cuda":
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = visible.split(",") if visible else [str(number) for number in range(count_gpus())]
@@ -58,21 +55,28 @@ def environment(device: str, threads: int, worker: int) -> dict[str, str]:
 
 
 class Device:
-    """Puts batches on the device and knows how its process groups are made."""
+    """Puts batches on the device, computes in the precision, and knows how its process groups are made."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, precision: str = "fp32") -> None:
         import torch
 
-        self.torch = torch.device(name)
-        self.backend = "nccl" if name == "cuda" else "gloo"
+        self.torch = torch.device(choose(name) if name == "auto" else name)
+        self.backend = "nccl" if self.torch.type == "cuda" else "gloo"
         torch.set_num_threads(threads)
         # torch.use_deterministic_algorithms does this and imports the compiler to tell it too, which takes 1.3 s.
         torch._C._set_deterministic_algorithms(True, warn_only=False)
         # Filling fresh memory with NaN finds bugs, but costs a pass over every activation and changes no result.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        self._is_mixed = precision == "bf16"
+
+    def arithmetic(self) -> AbstractContextManager[object]:
+        """Inside it a model's products and convolutions have the precision of the recipe; weights stay in float32."""
+        import torch
+
+        return torch.autocast(self.torch.type, torch.bfloat16) if self._is_mixed else nullcontext()
 
     def put(self, batch: Batch, channels_last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and labels as tensors on the device; the copy overlaps with kernels where the device can."""
@@ -92,42 +96,3 @@ class Device:
 
         if self.torch.type == "cuda":
             torch.cuda.synchronize()
-
-    def describe(self) -> dict[str, Any]:
-        """What the bits depend on beyond the recipe, for `environment.json`."""
-        import platform
-
-        import numpy
-        import torch
-
-        facts: dict[str, Any] = {
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "processor": _processor(),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "mkl": torch.backends.mkl.is_available(),
-            "mkldnn": torch.backends.mkldnn.is_available(),
-            "threads": torch.get_num_threads(),
-        }
-        if self.torch.type == "cuda":
-            facts |= {
-                "gpu": torch.cuda.get_device_name(),
-                "cuda": torch.version.cuda,
-                "cudnn": torch.backends.cudnn.version(),
-            }
-        return facts
-
-
-def _processor() -> str:
-    import platform
-
-    try:
-        with open("/proc/cpuinfo") as lines:  # noqa: PTH123
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -20,9 +20,16 @@ class JobError(RuntimeError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in a registry: it shows the nearest known name, or all of them."""
     names = sorted(known)
+    close = nearest(name, names)
+    if close is not None and len(names) > MANY_NAMES:
+        return UserError(f"unknown {kind} {name!r}: did you mean {close!r}?")
+    hint = f"did you mean {close!r}? " if close is not None else ""
+    return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    names = sorted(known)
     # A part of a dotted name counts as near: `lr` for `schedule.lr`.
     close = [one for one in names if one.endswith(f".{name}")] or difflib.get_close_matches(name, names, 1, cutoff=0.5)
-    if close and len(names) > MANY_NAMES:
-        return UserError(f"unknown {kind} {name!r}: did you mean {close[0]!r}?")
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}")
+    return close[0] if close else None

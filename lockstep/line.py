@@ -66,7 +66,7 @@ class Line:
     def store(self, path: Path) -> Message:
         """Hand a checkpoint to the supervisor, which puts it where it belongs; its answer."""
         with self._connect({"store": path.name}) as connection:
-            for name in checkpoint.ALL_FILES:
+            for name in checkpoint.files_of(path):
                 frame = {"type": "file", "name": name, "bytes": (path / name).stat().st_size}
                 connection.sendall(wire.encode(frame))
                 with (path / name).open("rb") as file:

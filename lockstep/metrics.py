@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ FORMAT_VERSION = 1
 KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused")
 """Rows of what has happened, which stays true when steps are done again."""
 
+FIGURES = ("train", "eval")
+"""Rows of what loggers are told."""
+
 Row = dict[str, Any]
+
+
+def now() -> float:
+    """Seconds since 1970, as rows have them."""
+    return round(time.time(), 3)
 
 
 class MetricsFile:
@@ -30,7 +39,7 @@ class MetricsFile:
         self.write({"kind": "start", "version": FORMAT_VERSION, "step": step})
 
     def write(self, row: Row) -> None:
-        self._file.write(json.dumps({**row, "time": round(time.time(), 3)}) + "\n")
+        self._file.write(json.dumps({**row, "time": row.get("time", now())}) + "\n")
 
     def close(self) -> None:
         self._file.close()
@@ -38,29 +47,48 @@ class MetricsFile:
 
 def read(path: Path) -> list[Row]:
     """The rows of a run, in order, without those that were done again and without a torn line."""
-    rows: list[Row] = []
-    if not path.exists():
-        return rows
-    for line in path.read_text().splitlines():
+    before, since = _split(path)
+    return before + since
+
+
+def read_before(path: Path) -> list[Row]:
+    """What the run goes on from: as `read`, but only up to the newest start, resume or going-back."""
+    return _split(path)[0]
+
+
+def _split(path: Path) -> tuple[list[Row], list[Row]]:
+    """The rows that count before the newest row of kind `start` or `rollback`, and those from it on."""
+    before: list[Row] = []
+    since: list[Row] = []
+    for row in _lines(path):
+        if row.get("kind") in ("start", "rollback"):
+            old = before + since
+            before = [one for one in old if one.get("kind") in KEPT or one.get("step", 0) <= row["step"]]
+            since = []
+        since.append(row)
+    return before, since
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    """Every row that was ever written, but for a torn one."""
+    for line in path.read_text().splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:
             continue
-        if not isinstance(row, dict):
-            continue
-        if row.get("kind") in ("start", "rollback"):
-            rows = [old for old in rows if old.get("kind") in KEPT or old.get("step", 0) <= row["step"]]
-        rows.append(row)
-    return rows
+        if isinstance(row, dict):
+            yield row
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """The TensorBoard tags of a row."""
+    """The figures of a row under the names that loggers show: TensorBoard's tags."""
     tags = {
         "train": {
             "train/loss": "loss",
             "train/lr": "lr",
             "train/top1": "top1",
+            "train/top5": "top5",
+            "speed/steps_per_second": "steps_per_second",
             "speed/images_per_second": "images_per_second",
         },
         "eval": {"eval/top1": "top1", "eval/top5": "top5", "eval/loss": "loss", "eval/best_top1": "best_top1"},

@@ -19,6 +19,11 @@ STREAM_PERMUTATION = 1
 STREAM_AUGMENT = 2
 STREAM_SYNTHETIC = 3
 STREAM_SHAPES = 4
+STREAM_SHIFT = 16
+STREAM_POLICY = 17
+STREAM_CUTOUT = 18
+STREAM_ERASE = 19
+STREAM_MIX = 20
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
@@ -62,9 +67,9 @@ def words(seed: int, stream: int, epoch: npt.ArrayLike, index: npt.ArrayLike, nu
     return np.concatenate(blocks, axis=1)[:, :num_words]
 
 
-def below(word: Words, bound: int) -> npt.NDArray[np.int64]:
+def below(word: Words, bound: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Whole numbers 0 .. bound-1 from words, by multiplication (the bias of 2**-32 * bound does not matter here)."""
-    return ((word.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
+    return ((word.astype(np.uint64) * np.asarray(bound, dtype=np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
 def unit(word: Words) -> npt.NDArray[np.float64]:

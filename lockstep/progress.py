@@ -33,8 +33,13 @@ def display(quiet: bool = False) -> Display:
 def describe_eval(row: dict[str, Any]) -> str:
     return (
         f"step {row['step']}: top1 {row['top1']:.2%}, top5 {row['top5']:.2%}, loss {row['loss']:.4f} on "
-        f"{row['examples']} test images (best top1 {row['best_top1']:.2%})"
+        f"{describe_examples(row)} (best top1 {row['best_top1']:.2%})"
     )
+
+
+def describe_examples(row: dict[str, Any]) -> str:
+    """How many images were evaluated, and whether they were the test set."""
+    return f"{row['examples']} {'held-out' if row.get('held_out') else 'test'} images"
 
 
 def describe_train(row: dict[str, Any]) -> str:

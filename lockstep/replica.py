@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from fractions import Fraction
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep import models, optim, philox, schedule
+from lockstep import compiler, mixing, models, optim, philox, schedule
+from lockstep.average import Average
 from lockstep.config import Recipe
-from lockstep.data.source import Batch, Dataset
+from lockstep.data.mix import Mix
+from lockstep.data.source import Batch, Dataset, in_order
 from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
+from lockstep.preprocess import Preprocess
 from lockstep.spans import Spans
 from lockstep.state import State, state_digest
 
@@ -33,6 +37,8 @@ class Replica:
         self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
         self.layout = Layout.of(self.model, recipe.channels_last)
         self.model.to(device.torch)
+        self.preprocess = Preprocess(recipe.data, dataset, num_steps, device.torch)
+        self._initialize_from(dataset)
         self.pool = Pool(self.layout, device.torch)
         self._parameters = [parameter for _, parameter in self.model.named_parameters()]
         self.weights = self._flatten_parameters()
@@ -44,9 +50,20 @@ class Replica:
         """A part of the state, see `State`."""
         self.optimizer = optim.build(recipe.optimizer, self.model)
         self.learning_rate = schedule.learning_rate(
-            recipe.schedule, num_steps, len(dataset.train) / recipe.global_batch
+            recipe.schedule, num_steps, Fraction(len(dataset.train), recipe.global_batch)
         )
+        self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
+        self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
         self.model.train()
+        self._compiled = compiler.compiled(self.model, recipe.device, recipe.threads) if recipe.compile else self.model
+
+    def _initialize_from(self, dataset: Dataset) -> None:
+        """Show the first training images to a model that takes weights from them; to all replicas the same."""
+        source = dataset.plain or dataset.train
+        if isinstance(self.model, models.InitializedFromImages) and not dataset.is_gone:
+            batch = source.fetch(in_order(0, min(models.NUM_INITIAL_IMAGES, len(source))))
+            images, _ = self.device.put(batch, self.recipe.channels_last)
+            self.model.initialize_from(self.preprocess.normalize(images))
 
     def _flatten_parameters(self) -> Tensor:
         flat = torch.zeros(self.layout.statistics_start, dtype=torch.float32, device=self.device.torch)
@@ -66,17 +83,28 @@ class Replica:
             buffers[place.name].data = view
         return flat
 
-    def gradient(self, batch: Batch, seed: int) -> Vector:
+    def gradient(self, batch: Batch, seed: int, step: int) -> Vector:
         """A leaf's contribution: forward and backward from the state at the step's start, in a vector of its own."""
         vector = self.begin_leaf(seed)
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
-            logits = self.model(self.normalize(images))
-            loss = F.cross_entropy(logits, labels)
+            logits = self.logits(images, step, batch.mix)
+            loss = mixing.loss(logits, labels, batch.mix, self.recipe.label_smoothing)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)
         return vector
+
+    def logits(self, images: Tensor, step: int | None, mix: Mix | None = None, *, odd: bool = False) -> Tensor:
+        """What the model makes of images, in the recipe's precision; the result is float32, and so is the loss of it.
+
+        `step` is None in evaluation. The compiler is for leaves of the usual size: an odd one is computed without it.
+        """
+        model = self.model if odd else self._compiled
+        images = self.preprocess.resize(mixing.mix_images(self.preprocess.normalize(images), mix), step)
+        with self.device.arithmetic():
+            logits: Tensor = model(images)
+        return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:
         """Make the model ready for a leaf: gradients go to a fresh vector, statistics and generators start anew."""
@@ -119,26 +147,46 @@ class Replica:
 
     def apply(self, reduced: Vector, step: int) -> None:
         """The update: deterministic, elementwise, the same on every worker."""
-        for parameter, view in zip(self._parameters, reduced.gradients, strict=True):
+        for parameter, view in zip(self._parameters, self._clip(reduced).gradients, strict=True):
             parameter.grad = view
-        optim.set_learning_rate(self.optimizer, self.learning_rate(step))
-        self.optimizer.step()
+        optim.update(self.optimizer, self.recipe.optimizer, self.learning_rate, step)
         self._statistics_at_start.copy_(reduced.statistics)
         for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
         self.rewind()
+        if self.average is not None:
+            self.average.update(step)
 
-    def normalize(self, images: Tensor) -> Tensor:
-        """uint8 to float: each image to mean 0 and deviation 1, with the floor 1/sqrt(n) on the deviation."""
-        images = images.float()
-        if self.recipe.data.standardize == "none":
-            return images / 255.0
-        return standardize(images)
+    def _clip(self, reduced: Vector) -> Vector:
+        """Gradients with at most the recipe's norm. The reduced vector stays as it is: someone behind may need it."""
+        if self._clipped is None:
+            return reduced
+        factor = optim.clip_factor(reduced.flat_gradients, self.recipe.optimizer.clip_norm)
+        if factor == 1.0:
+            return reduced
+        torch.mul(reduced.flat_gradients, factor, out=self._clipped.flat_gradients)
+        return self._clipped
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Meanwhile the model is as it is evaluated: with its running statistics, and with averages if there are."""
+        self.model.eval()
+        try:
+            with self.average.in_use() if self.average is not None else nullcontext():
+                yield
+        finally:
+            self.model.train()
 
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
         """Weights and buffers by name, tied ones once."""
         yield from self.model.named_parameters()
         yield from self.model.named_buffers()
+
+    def named_average(self) -> Iterator[tuple[str, Tensor]]:
+        """What evaluation uses, by the same names; nothing where nothing is averaged."""
+        if self.average is not None:
+            averaged = self.average.named()
+            yield from ((name, averaged.get(name, tensor)) for name, tensor in self.named_state())
 
     def digest(self) -> str:
         """The digest of weights and buffers."""
@@ -147,13 +195,14 @@ class Replica:
     def state_digest(self, step: int) -> str:
         """The digest of everything that training goes on from."""
         self.rewind()
-        return state_digest(self.named_state(), optim.named_state(self.optimizer, self.model).items(), step)
+        optimizer = optim.named_state(self.optimizer, self.model).items()
+        return state_digest(self.named_state(), optimizer, self.named_average(), step)
 
     def probe(self, batch: Batch, seed: int) -> str:
         """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
         another one would give the run other bits."""
         before = self.copy_state()
-        vector = self.gradient(batch, seed)
+        vector = self.gradient(batch, seed, 0)
         self.apply(vector, 0)
         self.pool.give(vector)
         found = self.state_digest(1)
@@ -162,8 +211,10 @@ class Replica:
         return found
 
     def num_bytes(self) -> int:
-        """About the size of a checkpoint: weights and buffers, and an optimizer that keeps as much again."""
-        return 2 * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
+        """About the size of a checkpoint: weights and buffers, an optimizer with so many numbers for each weight, and
+        the average."""
+        copies = 1 + optim.NUM_SLOTS[self.recipe.optimizer.name] + (self.average is not None)
+        return copies * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
     def copy_state(self) -> State:
         """Contiguous copies in the memory of the host.
@@ -177,7 +228,8 @@ class Replica:
 
         model = {name: copy(tensor) for name, tensor in self.named_state()}
         optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
-        return State(model, optimizer, list(self.tally))
+        average = {name: copy(tensor) for name, tensor in self.named_average()}
+        return State(model, optimizer, list(self.tally), average)
 
     def load(self, state: State) -> None:
         """Go on from this state; names and shapes have been checked by whoever read it."""
@@ -188,21 +240,24 @@ class Replica:
         for start, live in zip(self._integers_at_start, self._integers, strict=True):
             start.copy_(live)
         optim.load_state(self.optimizer, self.model, state.optimizer)
+        if self.average is not None:
+            self.average.load(state.average)
         self.tally = list(state.tally)
-
-
-def standardize(images: Tensor) -> Tensor:
-    """Per-image standardisation: (x - mean) / max(deviation, 1/sqrt(n))."""
-    size = images[0].numel()
-    deviation, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True, correction=0)
-    return (images - mean) / deviation.clamp_min(size**-0.5)
 
 
 def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """How many labels are the first guess, and how many are among the first five."""
-    count = min(5, logits.shape[1])
-    guesses = logits.topk(count, dim=1).indices == labels[:, None]
-    return guesses[:, 0].sum(), guesses.sum()
+    right = _guesses(logits) == labels[:, None]
+    return right[:, 0].sum(), right.sum()
+
+
+def first_guesses(logits: Tensor) -> Tensor:
+    """The class that counts as the guess in `hits`, also where several logits are equal."""
+    return _guesses(logits)[:, 0]
+
+
+def _guesses(logits: Tensor) -> Tensor:
+    return logits.topk(min(5, logits.shape[1]), dim=1).indices
 
 
 def seed_generators(seed: int) -> None:

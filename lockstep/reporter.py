@@ -96,6 +96,10 @@ class Reporter:
             delay = {"type": "delay", "number": generation.number, "step": step.index, "seconds": lost}
             self._membership.send(delay)
 
+    def _share(self, hits: list[float]) -> float:
+        """Of all images, where hits are means over the leaves of each step."""
+        return sum(mean * self._recipe.leaves for mean in hits) / (len(hits) * self._recipe.global_batch)
+
     def begin_step(self) -> None:
         """The time of a step is counted from here."""
         self._step_since, self._generation = time.perf_counter(), self._membership.current.number
@@ -112,8 +116,8 @@ class Reporter:
             row: dict[str, Any] = {
                 "step": done,
                 "loss": sum((loss for loss, _, _ in tally), 0.0) / len(tally),
-                "top1": sum(hits * self._recipe.leaves for _, hits, _ in tally)
-                / (len(tally) * self._recipe.global_batch),
+                "top1": self._share([top1 for _, top1, _ in tally]),
+                "top5": self._share([top5 for _, _, top5 in tally]),
                 "lr": self._replica.learning_rate(done - 1),
                 "steps_per_second": self._steps / seconds,
                 "images_per_second": self._steps * self._recipe.global_batch / seconds,

@@ -1,6 +1,6 @@
 """The directory of a run: where its files are, how a new one gets its name, and what a RUN on the command line means.
 
-runs/<name>/config.json  environment.json  metrics.jsonl  best.json  checkpoints.json  supervisor.json
+runs/<name>/config.json  dataset.json  environment.json  metrics.jsonl  best.json  checkpoints.json  supervisor.json
             checkpoints/  logs/<role>-<id>.log  events.out.tfevents.*
 """
 
@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.config import Job, Recipe, from_plain, to_plain
-from lockstep.errors import UserError, unknown
+from lockstep.errors import UserError, nearest, unknown
 
 ROOT = Path("runs")
+LAST = re.compile(r"last(?:~(\d*))?")
+OWN = (
+    *("config.json", "dataset.json", "environment.json", "metrics.jsonl", "best.json", "checkpoints.json"),
+    *("supervisor.json", "checkpoints", "logs", "events.out.tfevents.*", ".lock", ".pinned-*", ".*.json.*"),
+    *("loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns"),
+)
+"""What Lockstep writes to a run's directory, with wildcards; a directory with anything else is never deleted."""
 
 
 class RunDirectory:
@@ -105,6 +112,8 @@ class RunDirectory:
 def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
     """The directory that `--run` names, or the next free `<recipe>-<n>`. It need not exist yet."""
     if run is not None:
+        if LAST.fullmatch(run):
+            raise UserError(f"no run can be called {run}, which means another one: choose another name with --run")
         return RunDirectory(_path_of(run))
     stem = re.sub(r"[^\w.-]+", "-", recipe_name)
     taken = [
@@ -129,20 +138,46 @@ def create(directory: RunDirectory, is_new: bool) -> None:
         raise UserError(f"cannot create {directory.path} ({error.strerror}): choose another place with --run") from None
 
 
+def all_runs() -> list[RunDirectory]:
+    """Everything below `runs/`, the one that was started or resumed last at the end."""
+    return [RunDirectory(path.parent) for path in sorted(ROOT.glob("*/config.json"), key=_changed)]
+
+
+def _changed(path: Path) -> tuple[float, str]:
+    try:
+        return path.stat().st_mtime, path.parent.name
+    except FileNotFoundError:  # deleted meanwhile
+        return 0.0, path.parent.name
+
+
 def existing(run: str) -> RunDirectory:
-    """The run that a name, a path or `last` means."""
-    if run == "last":
-        runs = sorted(ROOT.glob("*/config.json"), key=lambda path: path.stat().st_mtime)
-        if not runs:
-            raise UserError(f"there is no run in {ROOT}/ yet: start one with `lockstep train demo`")
-        return RunDirectory(runs[-1].parent)
+    """The run that a name, a path, `last`, or `last~2` (two before the last) means."""
+    if match := LAST.fullmatch(run):
+        return _counted(run, 0 if match[1] is None else int(match[1] or 1))
     directory = RunDirectory(_path_of(run))
     if not directory.exists():
-        known = [path.parent.name for path in ROOT.glob("*/config.json")]
-        if os.sep in run or not known:
-            raise UserError(f"{directory.path} is not a run: it has no config.json")
-        raise unknown("run", run, known)
+        raise _not_a_run(run, directory)
     return directory
+
+
+def _counted(run: str, back: int) -> RunDirectory:
+    runs = all_runs()
+    if not runs:
+        raise UserError(f"there is no run in {ROOT}/ yet: start one with `lockstep train demo`")
+    if back >= len(runs):
+        there = "is one run" if len(runs) == 1 else f"are {len(runs)} runs"
+        oldest = "last" if len(runs) == 1 else f"last~{len(runs) - 1}"
+        raise UserError(f"there is no run {run}: there {there} in {ROOT}/, and the oldest is {oldest}")
+    return runs[-1 - back]
+
+
+def _not_a_run(run: str, directory: RunDirectory) -> UserError:
+    if os.sep not in run and (known := [one.name for one in all_runs()]):
+        return unknown("run", run, known)
+    beside = {path.parent.name: path.parent for path in directory.path.parent.glob("*/config.json")}
+    close = nearest(directory.path.name, beside)
+    hint = f"; did you mean {str(beside[close])!r}?" if close is not None else ""
+    return UserError(f"{directory.path} is not a run: it has no config.json{hint}")
 
 
 def _path_of(run: str) -> Path:

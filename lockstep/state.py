@@ -22,9 +22,15 @@ class State:
     tally: list[list[float]] = field(default_factory=list)
     """Loss and hits of every step since the last row of metrics: whoever writes the next row must know all of them. It
     is not in the digest, which is of what is learnt."""
+    average: dict[str, Tensor] = field(default_factory=dict)
+    """The moving average of what is in `model`, by the same names; empty where there is none."""
 
 
-def state_digest(model: Iterable[tuple[str, Tensor]], optimizer: Iterable[tuple[str, Tensor]], step: int) -> str:
-    """The digest of weights, buffers, optimizer and step."""
-    entries = entries_of_tensors(model) + entries_of_tensors(optimizer, "optimizer/")
+NamedTensors = Iterable[tuple[str, "Tensor"]]
+
+
+def state_digest(model: NamedTensors, optimizer: NamedTensors, average: NamedTensors, step: int) -> str:
+    """The digest of weights, buffers, optimizer, moving average and step."""
+    entries = entries_of_tensors(model)
+    entries += entries_of_tensors(optimizer, "optimizer/") + entries_of_tensors(average, "average/")
     return digest(entries, also=f"step {step}")

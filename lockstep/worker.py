@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, injection, parent, strategies
+from lockstep import checkpoint, injection, parent, provenance, strategies
 from lockstep.config import Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
 from lockstep.errors import JobError, UserError
-from lockstep.evaluate import evaluate_leaf
+from lockstep.evaluate import LeafResult, evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
 from lockstep.generation import Generation
 from lockstep.line import Line
+from lockstep.loggers import show_pictures
 from lockstep.membership import Membership
+from lockstep.pictures import Pictures
 from lockstep.reach import watch_peers
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
@@ -60,9 +62,12 @@ class Worker:
     step: Step
     """The step to begin with, unless this worker joins a running job."""
     verifier: Verifier
+    pictures: Pictures
     evaluated: int = -1
     """The last step that was evaluated; -1 for none."""
     best: dict[str, Any] | None = None
+    counts_confusion: bool = False
+    """Whether evaluations also count which class was taken for which; not while training, to keep messages small."""
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
@@ -83,6 +88,7 @@ def train(worker: Worker) -> None:
     """THE LOOP."""
     strategy = worker.strategy
     step = worker.begin()
+    worker.pictures.show_samples(step)
     between_steps(worker, step)
     while step.index < worker.last:
         while not step.done:
@@ -103,8 +109,10 @@ def between_steps(worker: Worker, step: Step) -> None:
     if worker.membership.is_first:
         worker.reporter.resend()
     worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
-    if evaluation_due(worker, step.index):
+    evaluates = evaluation_due(worker, step.index)
+    if evaluates:
         evaluate(worker, step)
+    worker.pictures.show_histograms(step, evaluates)
     if worker.verifier.is_due(step.index) and not worker.verifier.verify(step):
         worker.writer.forget()
         worker.adopt_scores()
@@ -146,10 +154,15 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
             return
         if leaf not in known:
             worker.reporter.at(done, leaf)
-            result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf)
-            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **vars(result)})
+            result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf, worker.counts_confusion)
+            membership.send({"type": "evaluation", "step": done, "leaf": leaf, **message_of(result)})
         if membership.is_first and membership.checkpoint_wanted:
             save_if_due(worker, done)
+
+
+def message_of(result: LeafResult) -> dict[str, Any]:
+    """What the supervisor is told of a leaf; a confusion table only where one was asked for."""
+    return {key: value for key, value in vars(result).items() if value != ()}
 
 
 def save_if_due(worker: Worker, done: int) -> None:
@@ -185,11 +198,11 @@ def check_reduced(worker: Worker, step: Step) -> None:
 def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worker:
     """Build everything from the supervisor's welcome."""
     recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
-    device = Device(recipe.device, recipe.threads)
+    device = Device(recipe.device, recipe.threads, recipe.precision)
     dataset = open_dataset(recipe.data, recipe.seed)
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
     strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
-    reporter, last = Reporter(recipe, replica, membership), welcome["num_steps"]
+    reporter, last = Reporter(recipe, replica, membership), welcome["last_step"]
     root = Path(welcome["run_directory"]) / "checkpoints"
     return Worker(
         recipe=recipe,
@@ -203,7 +216,20 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         last=last,
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
+        counts_confusion=welcome["confusion"],
+        pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
     )
+
+
+def compile_now(worker: Worker, trains: bool) -> None:
+    """Compiling takes half a minute, and nobody is expelled for it as long as it is a part of the set-up: so all that
+    the loop will need is computed once before it."""
+    if not worker.recipe.compile:
+        return
+    replica, leaf = worker.replica, worker.step.leaf(0)
+    for step in replica.preprocess.first_steps() if trains else []:
+        replica.pool.give(replica.gradient(worker.strategy.read(leaf), leaf.seed, step))
+    evaluate_leaf(replica, worker.dataset.test, worker.recipe.evaluation, 0)
 
 
 def probe(worker: Worker) -> str:
@@ -238,6 +264,7 @@ def joined() -> Iterator[Worker]:
     try:
         membership.listen()
         worker = set_up(welcome, membership, line)
+        compile_now(worker, trains=welcome["probes"])
         found = probe(worker) if welcome["probes"] else None
         if welcome["checkpoint"] is not None:
             restore(worker, welcome["checkpoint"], line)
@@ -252,7 +279,7 @@ def joined() -> Iterator[Worker]:
                 "step": worker.first,
                 "state_bytes": worker.replica.num_bytes(),
                 "probe": found,
-                "environment": worker.replica.device.describe(),
+                "environment": provenance.describe(worker.replica.device, worker.recipe.compile),
             }
         )
         yield worker

@@ -9,8 +9,9 @@ from lockstep.config import Recipe
 from lockstep.data import open_dataset
 from lockstep.device import Device
 from lockstep.membership import Membership
-from lockstep.recipes import demo
+from lockstep.recipes.demo import demo
 from lockstep.replica import Replica
+from lockstep.state import State
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous
 
@@ -23,14 +24,18 @@ def tiny_recipe(**changes: object) -> Recipe:
 def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
     dataset = open_dataset(recipe.data, recipe.seed)
     assert recipe.steps is not None
-    replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads))
+    replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads, recipe.precision))
     strategy = strategies.build("allreduce", recipe, dataset.train, replica, Membership.alone(recipe.leaves))
     return replica, strategy, strategy.first_step(0)
 
 
-def train(recipe: Recipe) -> Replica:
+def train(recipe: Recipe, *, first: int = 0, last: int | None = None, state: State | None = None) -> Replica:
+    """The whole recipe, or some of its steps from a state on."""
     replica, strategy, step = set_up(recipe)
-    while step.index < (recipe.steps or 0):
+    if state is not None:
+        replica.load(state)
+        step.restart(first)
+    while step.index < (last or recipe.steps or 0):
         while not step.done:
             for leaf in step.missing():
                 step.hold(leaf, strategy.contribution(leaf))

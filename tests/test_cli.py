@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli import parser
+from lockstep.recipes.demo import demo
 from tests.conftest import REPOSITORY, Command, run, start
 from tests.test_resume import TINY
 
-COMMANDS = ["train", "resume", "evaluate", "stop", "resize", "digest", "recipes", "runs", "config", "demo"]
+COMMANDS = ["train", "resume", "evaluate", "predict", "stop", "resize", "digest", "recipes", "runs", "config", "data"]
+COMMANDS += ["doctor", "demo"]
 
 
 def test_help_imports_no_torch_and_is_instant() -> None:
@@ -34,7 +37,8 @@ def test_help_imports_no_torch_and_is_instant() -> None:
 
 
 def test_the_supervisor_imports_no_torch() -> None:
-    code = "import sys, lockstep.api, lockstep.tensorboard_events; assert 'torch' not in sys.modules"
+    loggers = "lockstep.loggers.tensorboard, lockstep.loggers.csv, lockstep.loggers.wandb, lockstep.loggers.mlflow"
+    code = f"import sys, lockstep.api, {loggers}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
@@ -61,9 +65,25 @@ def test_all_commands_are_covered_above() -> None:
 
 
 def test_recipes_are_listed_with_their_summary(lockstep: Command) -> None:
-    out = lockstep("recipes").stdout
-    assert "demo: A small network on the embedded shapes" in out
-    assert "resnet20-cifar10: ResNet-20 on CIFAR-10" in out
+    lines = lockstep("recipes").stdout.splitlines()
+    assert any(line.startswith("  demo ") and "  A small network on the embedded shapes" in line for line in lines)
+    assert any(line.startswith("  resnet20-cifar10 ") and "  ResNet-20 on CIFAR-10" in line for line in lines)
+    assert len({line.index(line.split(maxsplit=1)[1]) for line in lines if line.startswith("  ")}) == 1
+    objects = list(map(json.loads, lockstep("recipes", "--json").stdout.splitlines()))
+    assert {"name": "demo", "source": "shapes", "summary": (demo.__doc__ or "").splitlines()[0]} in objects
+
+
+def test_a_recipe_is_explained(lockstep: Command, workspace: Path) -> None:
+    shown = lockstep("recipes", "demo").stdout
+    assert "\nlockstep train demo --workers 2\n" in shown
+    assert json.loads(shown[shown.index("{") :]) == json.loads(json.dumps(dataclasses.asdict(demo())))
+    plain = json.loads(lockstep("recipes", "demo", "--json").stdout)
+    assert "above 98 % top1" in plain["description"]
+    (workspace / "own.py").write_text(
+        'def mine():\n    """Mine."""\n    from lockstep.recipes import RECIPES\n    return RECIPES["demo"]()\n'
+    )
+    assert lockstep("recipes", "own.py:mine").stdout.startswith("Mine.\n\n{")
+    assert "did you mean 'demo'" in lockstep("recipes", "demmo").stderr
 
 
 def test_config_shows_what_would_be_trained(lockstep: Command) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import PIL
 import pytest
 
 from lockstep import metrics
+from tests.augmentations import EVERYTHING
 from tests.conftest import Command, digest_in
 
 # Small enough for many runs: 8 leaves of 2 images, evaluated in uneven leaves.
@@ -31,6 +34,16 @@ def test_digest_and_evaluation_do_not_depend_on_the_number_of_workers(lockstep: 
     """F56 F59 F69: 20 steps and an evaluation, N = 1, 2, 3, 4, 5, 8 at V = 8."""
     results = {workers: train(lockstep, arguments, workers) for workers in (1, 2, 3, 4, 5, 8)}
     assert all(result == results[1] for result in results.values()), results
+
+
+def test_augmented_training_does_not_depend_on_the_number_of_workers(lockstep: Command) -> None:
+    """F12 F59: with every augmentation at once, which also shows that all of them can be set by hand."""
+    everything = [f"--set=data.{key}={value}" for key, value in EVERYTHING.items()]
+    short = ["demo", *COMMON, *SMALL_EVALUATION, "--leaves", "4", "--steps", "4", *everything]
+    results = {workers: train(lockstep, short, workers) for workers in (1, 2, 4)}
+    assert all(result == results[1] for result in results.values()), results
+    facts = json.loads(Path("runs/workers-1/environment.json").read_text())
+    assert facts["pillow"] == PIL.__version__
 
 
 def test_two_threads_give_other_bits(lockstep: Command) -> None:

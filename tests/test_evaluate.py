@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from lockstep.config import Evaluation
 from lockstep.data import open_dataset
 from lockstep.data.source import in_order
 from lockstep.evaluate import LeafResult, combine, evaluate_leaf, num_leaves
+from lockstep.report.confusion import matrix_table, of_counts, per_class_table
+from lockstep.worker import message_of
 from tests.alone import set_up, tiny_recipe
 from tests.conftest import Command, start
 from tests.test_resume import TINY, rows_of, wait_for_step
@@ -31,7 +34,7 @@ def test_leaves_cover_the_test_set_once_with_a_smaller_last_one() -> None:
     replica.model.eval()
     with torch.inference_mode():
         images, labels = replica.device.put(batch, channels_last=True)
-        logits = replica.model(replica.normalize(images))
+        logits = replica.model(replica.preprocess.normalize(images))
     assert figures["examples"] == 2000
     assert figures["top1"] == (logits.argmax(1) == labels).sum().item() / 2000
     assert abs(figures["loss"] - torch.nn.functional.cross_entropy(logits.double(), labels).item()) < 1e-5
@@ -89,15 +92,52 @@ def test_evaluating_a_run_that_is_being_trained_leaves_it_alone(lockstep: Comman
 
 
 def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
-    """F66 F69 F70: the figures of training, from three workers, without touching the run."""
+    """F66 F69 F70: the figures of training, from one worker and from three, without touching the run. The confusion
+    table counts every example once; its trace is top1."""
     whole = [*TINY, "--leaves", "4", "--set", "evaluation.leaf_batch=300", "--set", "evaluation.max_leaves=0"]
-    trained = lockstep("train", *whole, "--steps", "4", "--workers", "1", "--run", "run")
+    every = ["--set", "checkpoints.every_steps=10", "--set", "evaluation.every_steps=10"]
+    trained = lockstep("train", *whole, *every, "--steps", "12", "--workers", "1", "--run", "run")
     before = Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text()
-    evaluated = lockstep("evaluate", "run", "--workers", "3")
-    assert evaluated.returncode == 0, evaluated.stderr
-    assert evaluated.stdout.strip() == trained.stdout.splitlines()[0]
-    assert "on 2000 test images" in evaluated.stdout
+    tenth, last = rows_of("run", "eval")
+    one = json.loads(lockstep("evaluate", "run", "--checkpoint", "10", "--json", "--workers", "1").stdout)
+    assert {key: one[key] for key in ("step", "examples", "top1", "top5", "loss")} == {
+        key: tenth[key] for key in ("step", "examples", "top1", "top5", "loss")
+    }
+    assert "confusion" not in tenth
+    counts = one["confusion"]
+    assert len({(label, guess) for label, guess, _ in counts}) == len(counts)
+    assert sum(count for *_, count in counts) == 2000
+    assert sum(count for label, guess, count in counts if label == guess) == round(tenth["top1"] * 2000)
+    assert [entry["examples"] for entry in one["classes"]] == [200] * 10
+    three = lockstep("evaluate", "run", "--checkpoint", "10", "--confusion", "--workers", "3")
+    assert three.returncode == 0, three.stderr
+    same = of_counts(tuple(map(tuple, counts)), 10, tuple(entry["name"] for entry in one["classes"]))
+    assert three.stdout.endswith(f"{per_class_table(same, show_all=False)}\n{matrix_table(same)}\n")
+    assert three.stdout.startswith(f"run: step 10, top1 {tenth['top1']:.2%}")
+    assert trained.stdout.startswith(f"run: step 12, top1 {last['top1']:.2%}")
+    assert "on 2000 test images" in trained.stdout
     assert before == (Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text())
-    (row,) = rows_of("run", "eval")
-    assert row["examples"] == 2000
-    assert json.loads(before[1])["top1"] == row["top1"]
+    assert json.loads(before[1])["top1"] == max(tenth["top1"], last["top1"])
+
+
+def test_the_confusion_table_is_that_of_labels_and_first_guesses() -> None:
+    """F69: 300 + 300 + 300, counted leaf by leaf and at once."""
+    recipe = tiny_recipe(evaluation=Evaluation(leaf_batch=300))
+    replica = set_up(recipe)[0]
+    source = open_dataset(recipe.data, 0).test
+    leaves = {leaf: evaluate_leaf(replica, source, recipe.evaluation, leaf, with_confusion=True) for leaf in range(3)}
+    batch = source.fetch(in_order(0, 900))
+    replica.model.eval()
+    with torch.inference_mode():
+        images, _ = replica.device.put(batch, channels_last=True)
+        guesses = replica.model(replica.preprocess.normalize(images)).argmax(1).tolist()
+    counted = {(label, guess): count for label, guess, count in combine(leaves)["confusion"]}
+    assert counted == Counter(zip(batch.labels.tolist(), guesses, strict=True))
+
+
+def test_training_sends_no_confusion_table() -> None:
+    replica = set_up(tiny_recipe())[0]
+    result = evaluate_leaf(replica, open_dataset(replica.recipe.data, 0).test, Evaluation(leaf_batch=10), 0)
+    assert result.confusion == ()
+    assert "confusion" not in combine({0: result})
+    assert "confusion" not in message_of(result)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstep import api, checkpoint
-from lockstep.api import Request
 from lockstep.errors import JobError
+from lockstep.request import Request
 from tests.conftest import Command, start
 from tests.test_resume import TINY, rows_of, wait_for_step
 

@@ -59,13 +59,19 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return digest_in(subprocess.CompletedProcess([], process.returncode, out, err)), err
 
 
-def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Network, whole: str) -> None:
-    """Both report, the newer one goes, and its replacement joins; nobody goes on alone."""
+def train_and_part(network: Network, one: str, other: str, whole: str) -> str:
+    """Three workers train, two hosts cannot reach each other from step 20 on, the result is the same; what is shown."""
     process = start(network, 3)
     wait_for_step(process, "run", 20)
-    network.part("w0", "w1")
+    network.part(one, other)
     digest, shown = finish(process)
     assert digest == whole
+    return shown
+
+
+def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Network, whole: str) -> None:
+    """Both report, the newer one goes, and its replacement joins; nobody goes on alone."""
+    shown = train_and_part(network, "w0", "w1", whole)
     assert [(row["worker"], row["how"]) for row in rows_of("run", "death")] == [
         (1, "could not be reached by its peers")
     ], shown
@@ -73,11 +79,7 @@ def test_two_workers_that_cannot_reach_each_other(workspace: Path, network: Netw
 
 def test_a_worker_that_cannot_reach_the_supervisor(workspace: Path, network: Network, whole: str) -> None:
     """Its peers still hear it, and leave it all the same."""
-    process = start(network, 3)
-    wait_for_step(process, "run", 20)
-    network.part("w1", "s")
-    digest, shown = finish(process)
-    assert digest == whole
+    shown = train_and_part(network, "w1", "s", whole)
     (row,) = rows_of("run", "death")
     assert row["worker"] == 1, shown
     assert "sent no heartbeat" in row["how"]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from lockstep import api
-from lockstep.api import Request
+from lockstep.request import Request
 from tests.conftest import REPOSITORY
 
 RECIPE = """

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import api, models, references
-from lockstep.api import Request
+from lockstep import models, references
 from lockstep.config import Model
 from lockstep.errors import UserError
-from lockstep.recipes import demo
+from lockstep.recipes.demo import demo
+from lockstep.request import Request, find_recipe, resolve
 from tests.conftest import digest_in, run
 
 NET = """
@@ -32,7 +32,7 @@ def flat(num_classes, image_shape):
 RECIPE = """
 from dataclasses import replace
 from lockstep.config import Model
-from lockstep.recipes import demo
+from lockstep.recipes.demo import demo
 
 def mine():
     return replace(demo(), name="mine", model=Model(name="shapenets.nets:net"))
@@ -67,7 +67,7 @@ def test_a_module_of_the_current_directory_is_imported_with_what_it_imports(proj
 
 
 def test_an_installed_module_is_found_and_keeps_its_name() -> None:
-    recipe = api.resolve(demo(), Request(settings=["model.name=tests.alone:train"]))
+    recipe = resolve(demo(), Request(settings=["model.name=tests.alone:train"]))
     here = Path(__file__).parents[1]
     assert recipe.model.name in ("tests.alone:train", f"{here}/tests.alone:train")
     assert references.absolute("json.decoder:scanstring", Path("/")) == "json.decoder:scanstring"
@@ -78,10 +78,10 @@ def test_an_installed_module_is_found_and_keeps_its_name() -> None:
 def test_the_stored_name_says_where_the_module_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when recipe and model are named by modules, and when the directory is given."""
     stored = f"{tmp_path}/project/shapenets.nets:net"
-    assert api.resolve(demo(), Request(settings=["model.name=shapenets.nets:net"])).model.name == stored
-    assert api.find_recipe("shapenets.recipes:mine").model.name == stored
+    assert resolve(demo(), Request(settings=["model.name=shapenets.nets:net"])).model.name == stored
+    assert find_recipe("shapenets.recipes:mine").model.name == stored
     monkeypatch.chdir(tmp_path)
-    assert api.resolve(demo(), Request(settings=["model.name=project/shapenets.nets:net"])).model.name == stored
+    assert resolve(demo(), Request(settings=["model.name=project/shapenets.nets:net"])).model.name == stored
     models.check_model(Model(name=stored))
     assert references.load(stored).__module__ == "shapenets.nets"
 
@@ -89,7 +89,7 @@ def test_the_stored_name_says_where_the_module_is(tmp_path: Path, monkeypatch: p
 def test_a_model_is_looked_for_beside_the_file_of_its_recipe(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "own.py").write_text(RECIPE)
     monkeypatch.chdir("/")
-    assert api.find_recipe(f"{project}/own.py:mine").model.name == f"{project}/shapenets.nets:net"
+    assert find_recipe(f"{project}/own.py:mine").model.name == f"{project}/shapenets.nets:net"
 
 
 @pytest.mark.usefixtures("project")

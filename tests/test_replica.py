@@ -154,7 +154,8 @@ def test_a_joiner_receives_the_whole_state() -> None:
 def test_a_worker_does_not_import_the_compiler() -> None:
     """torch.optim does, which costs every start 1.5 s."""
     program = (
-        "import sys; from tests.alone import tiny_recipe, train; train(tiny_recipe()); import lockstep.worker; "
+        "import sys; from tests.alone import tiny_recipe, train; from lockstep.config import Optimizer; "
+        "train(tiny_recipe()); train(tiny_recipe(optimizer=Optimizer(name='adamw'))); import lockstep.worker; "
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY).returncode == 0

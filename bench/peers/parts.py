@@ -22,12 +22,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench.procfs import peak_memory_mib
-from lockstep import api, models, parent
+from lockstep import models, parent
 from lockstep.config import Recipe
 from lockstep.data import open_dataset
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.source import Batch, Dataset
-from lockstep.replica import standardize
+from lockstep.preprocess import standardize
+from lockstep.request import find_recipe
 
 
 @dataclass
@@ -122,7 +123,7 @@ def from_command_line() -> Peer:
     parser.add_argument("--world", type=int, default=os.environ.get("WORLD_SIZE"))
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    recipe = replace(api.find_recipe(given.recipe), leaves=given.leaves)
+    recipe = replace(find_recipe(given.recipe), leaves=given.leaves)
     torch.set_num_threads(recipe.threads)
     dataset = open_dataset(recipe.data, recipe.seed)
     return Peer(recipe, given.rank, given.world, given.steps, given.out, dataset)

@@ -1,92 +1,82 @@
-"""CIFAR's binary files: records of one label byte and 3072 pixels, channel by channel, row by row."""
+"""CIFAR-10 and CIFAR-100, from whatever a path holds of them.
+
+The layout of records is in `records`, where files lie in `layout`, other versions than the binary one in `convert`.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import numpy.typing as npt
 
 from lockstep.config import Data
-from lockstep.data.augment import Augment
+from lockstep.data import layout, official
 from lockstep.data.order import Samples
+from lockstep.data.records import CIFAR10, CIFAR100, SHAPE, File, Kind, Records, read_records
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
-
-SHAPE = (3, 32, 32)
-PIXELS = 3 * 32 * 32
-RECORD = 1 + PIXELS
-NUM_CLASSES = 10
-
-Records = npt.NDArray[np.uint8]
 
 
 class CifarSource:
     """Records in memory-mapped files: one copy per host, however many workers read it."""
 
-    def __init__(self, files: list[Records], augment: Augment | None) -> None:
+    def __init__(self, files: list[Records], kind: Kind, label: int) -> None:
         self._files = files
         self._starts = np.cumsum([0] + [len(records) for records in files])
-        self._augment = augment
+        self._kind, self._label = kind, label
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def fetch(self, samples: Samples) -> Batch:
-        records = np.empty((len(samples), RECORD), dtype=np.uint8)
+        records = np.empty((len(samples), self._kind.record), dtype=np.uint8)
         file = np.searchsorted(self._starts, samples.index, side="right") - 1
         for number in np.unique(file):
             here = file == number
             records[here] = self._files[number][samples.index[here] - self._starts[number]]
-        images = records[:, 1:].reshape(-1, *SHAPE)
-        if self._augment is not None:
-            images = self._augment(images, samples)
-        return Batch(images=np.ascontiguousarray(images), labels=records[:, 0].astype(np.int64))
+        images = np.ascontiguousarray(records[:, len(self._kind.labels) :]).reshape(-1, *SHAPE)
+        return Batch(images=images, labels=records[:, self._label].astype(np.int64))
 
 
 def open_cifar10(data: Data, seed: int) -> Dataset:
-    """A directory with data_batch_*.bin and test_batch.bin, or the one that holds cifar-10-batches-bin."""
+    return _open(data, CIFAR10, "label")
+
+
+def open_cifar100(data: Data, seed: int) -> Dataset:
+    return _open(data, CIFAR100, f"{data.labels} label")
+
+
+def _open(data: Data, kind: Kind, label: str) -> Dataset:
     if data.path is None:
         raise UserError(
-            "this recipe reads CIFAR-10 from disk: give its directory with --data DIR, or try --data shapes"
+            f"this recipe reads {kind.title} from disk: give its directory or archive with --data PATH, download it "
+            f"with `lockstep data get {kind.source} DIR`, or try --data shapes"
         )
-    directory = _find_directory(Path(data.path))
-    train = sorted(directory.glob("data_batch_*.bin"))
-    test = directory / "test_batch.bin"
-    if not train:
-        raise UserError(f"{directory} holds no data_batch_*.bin: give the directory of CIFAR-10's binary version")
-    if not test.is_file():
-        raise UserError(f"{directory} holds no test_batch.bin: copy it there from CIFAR-10's binary version")
-    augment = Augment(seed=seed, crop_padding=data.crop_padding, flip=data.flip)
+    found = layout.find(data.path, kind)
+    if not found.train:
+        raise UserError(f"{data.path} holds no {official.NAMES[kind].wanted[0]}, only a test set: add the training set")
+    test = [] if data.hold_out else _test_files(data, found, kind)
+    position = kind.labels.index(label)
+
+    def source(files: list[File]) -> CifarSource:
+        return CifarSource([read_records(file, kind) for file in files], kind, position)
+
     return Dataset(
-        train=CifarSource([read_records(path) for path in train], augment),
-        test=CifarSource([read_records(test)], None),
-        num_classes=NUM_CLASSES,
+        train=source(found.train),
+        test=source(test),
+        num_classes=kind.limits[position],
         image_shape=SHAPE,
+        class_names=official.class_names(found.directories, kind, label),
     )
 
 
-def _find_directory(path: Path) -> Path:
-    if not path.is_dir():
-        raise UserError(f"there is no directory {path}: give the directory of CIFAR-10's binary files with --data")
-    inner = path / "cifar-10-batches-bin"
-    return inner if inner.is_dir() else path
-
-
-def read_records(path: Path) -> Records:
-    """Map a file of records, after checking its size and every label."""
-    size = path.stat().st_size
-    if size == 0:
-        raise UserError(f"{path} is empty: download it again")
-    if size % RECORD:
+def _test_files(data: Data, found: layout.Found, kind: Kind) -> list[File]:
+    """From `eval_path` (all of it, if nothing there has the name of a test set), or beside the training set."""
+    if data.eval_path is not None:
+        apart = layout.find(data.eval_path, kind)
+        return apart.test or apart.train
+    test = found.test or layout.beside(found, kind)
+    if not test:
         raise UserError(
-            f"{path} is truncated: record {size // RECORD} has {size % RECORD} of {RECORD} bytes; download it again"
+            f"{data.path} holds no {official.NAMES[kind].wanted[1]}: copy it there, give the test set with "
+            "--eval-data, or keep a part of the training set for it with --hold-out N"
         )
-    records: Records = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, RECORD)
-    wrong = np.flatnonzero(records[:, 0] >= NUM_CLASSES)
-    if wrong.size:
-        raise UserError(
-            f"{path}, record {wrong[0]}: label {records[wrong[0], 0]} is out of range 0 to {NUM_CLASSES - 1}; "
-            "this is not a CIFAR-10 file, or it is damaged"
-        )
-    return records
+    return test

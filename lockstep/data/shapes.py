@@ -7,9 +7,6 @@ cosine): every machine makes the same bytes.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +15,9 @@ import numpy.typing as npt
 
 from lockstep import philox
 from lockstep.config import Data
-from lockstep.data import cifar
+from lockstep.data import cache, cifar
+from lockstep.data.records import CIFAR10, PIXELS, Records
 from lockstep.data.source import Dataset
-from lockstep.errors import UserError
 
 CLASSES = ("disc", "square", "triangle", "ring", "plus", "half disc", "bar", "two dots", "frame", "corner")
 NUM_TRAIN_FILES, RECORDS_PER_FILE, NUM_TEST = 5, 2000, 2000
@@ -31,35 +28,13 @@ Mask = npt.NDArray[np.bool_]
 
 
 def open_shapes(data: Data, seed: int) -> Dataset:
-    return cifar.open_cifar10(replace(data, path=str(materialize())), seed)
-
-
-def cache_directory() -> Path:
-    """Where Lockstep keeps what it can make again."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "lockstep"
+    dataset = cifar.open_cifar10(replace(data, path=str(materialize())), seed)
+    return replace(dataset, class_names=CLASSES)
 
 
 def materialize() -> Path:
     """The directory with the shapes, drawn now if they are not there yet. Safe when several processes come at once."""
-    target = cache_directory() / "shapes-v1"
-    if target.is_dir():
-        return target
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix="shapes-", dir=target.parent))
-        try:
-            write_files(temporary)
-            temporary.rename(target)
-        except OSError:
-            shutil.rmtree(temporary, ignore_errors=True)
-            if not target.is_dir():
-                raise
-    except OSError as error:
-        raise UserError(
-            f"cannot write the embedded data to {target} ({error.strerror}): set XDG_CACHE_HOME to a writable directory"
-        ) from None
-    return target
+    return cache.entry("shapes-v1", write_files)
 
 
 def write_files(directory: Path) -> None:
@@ -71,13 +46,13 @@ def write_files(directory: Path) -> None:
     (directory / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n")
 
 
-def draw(first: int, stop: int) -> cifar.Records:
+def draw(first: int, stop: int) -> Records:
     """Records first .. stop-1 of the endless sequence of shapes; the label of record i is i modulo ten."""
     chunks = [_draw_chunk(np.arange(at, min(at + 500, stop))) for at in range(first, stop, 500)]
     return np.concatenate(chunks)
 
 
-def _draw_chunk(index: npt.NDArray[np.int64]) -> cifar.Records:
+def _draw_chunk(index: npt.NDArray[np.int64]) -> Records:
     label = (index % 10).astype(np.uint8)
     word = philox.words(0, philox.STREAM_SHAPES, np.zeros(len(index)), index, num_words=16)
     coverage = _coverage(label, philox.unit(word[:, :8]).astype(np.float32))
@@ -85,10 +60,10 @@ def _draw_chunk(index: npt.NDArray[np.int64]) -> cifar.Records:
     contrast = philox.below(word[:, 11:14].ravel(), 48).reshape(-1, 3) + 40
     sign = np.where(word[:, 14] >> np.uint32(31), 1, -1)[:, None]
     colour = ground + sign * contrast
-    noise_words = philox.words(1, philox.STREAM_SHAPES, np.zeros(len(index)), index, num_words=cifar.PIXELS // 4)
+    noise_words = philox.words(1, philox.STREAM_SHAPES, np.zeros(len(index)), index, num_words=PIXELS // 4)
     noise = np.ascontiguousarray(noise_words).view(np.uint8).reshape(-1, 3, SIDE, SIDE).astype(np.int64) % 41 - 20
     pixels = ground[:, :, None, None] + ((colour - ground)[:, :, None, None] * coverage[:, None]) // 4 + noise
-    records = np.empty((len(index), cifar.RECORD), dtype=np.uint8)
+    records = np.empty((len(index), CIFAR10.record), dtype=np.uint8)
     records[:, 0] = label
     records[:, 1:] = np.clip(pixels, 0, 255).reshape(len(index), -1)
     return records

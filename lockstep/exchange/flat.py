@@ -91,14 +91,14 @@ class Vector:
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.flat = torch.zeros(layout.length, dtype=torch.float32, device=device)
+        self.flat_gradients = self.flat[: layout.statistics_start]
         self.gradients = [place.view(self.flat) for place in layout.gradients]
         self.statistics = self.flat[layout.statistics_start : layout.integers_start]
         self.integers = [place.view(self.flat) for place in layout.integers]
         self.counts = self.flat[layout.counts_start :]
-        self._num_gradients = layout.statistics_start
 
     def zero_gradients(self) -> None:
-        self.flat[: self._num_gradients].zero_()
+        self.flat_gradients.zero_()
 
 
 class Pool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lockstep import references
 from lockstep.config import Model
@@ -20,7 +20,7 @@ from lockstep.models import timm_models
 from lockstep.models.options import Check, above, at_least, between, layers, like, one_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 TIMM = "timm:"
 GIVEN = ("num_classes", "image_shape")
@@ -38,10 +38,27 @@ class Entry:
     """An option that is not in here must be of the kind of its default."""
 
 
+NUM_INITIAL_IMAGES = 5000
+"""How many training images are shown to a model that takes weights from them."""
+
+
+@runtime_checkable
+class InitializedFromImages(Protocol):
+    """A model that sets weights from normalised training images, before the first step."""
+
+    def initialize_from(self, images: Tensor) -> None: ...
+
+
 NORM = {"norm_momentum": 0.1, "norm_epsilon": 1e-5}
 NORM_CHECKS = {"norm_momentum": between(0, 1), "norm_epsilon": above(0)}
 
 MODELS: dict[str, Entry] = {
+    "airbench": Entry(
+        "lockstep.models.airbench",
+        "airbench",
+        {"width": 64, **NORM, "norm_momentum": 0.4},
+        {"width": at_least(1), **NORM_CHECKS},
+    ),
     "resnet": Entry(
         "lockstep.models.resnet",
         "resnet",

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep import metrics
+from lockstep import metrics, rundirectory
 from lockstep.errors import UserError
-from lockstep.rundirectory import ROOT, RunDirectory
+from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+SPEED_ROWS = 51
+"""How many of the newest rows of metrics tell the speed."""
+COLUMNS = (
+    *("run", "recipe", "state", "step", "N", "top1", "best", "images/s", "died", "joined", "leaves again", "lost"),
+    *("digest", "changed"),
+)
+TEXTS = ("run", "recipe", "state", "digest", "changed")
+"""Columns that are aligned at their left."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,11 @@ class Summary:
     """running, finished, stopped, failed, or interrupted if its supervisor ended without a word."""
     step: int
     workers: int
+    top1: float | None
+    """Of the last evaluation."""
     best_top1: float | None
+    images_per_second: float | None
+    """The median of the newest rows of metrics."""
     deaths: int
     joins: int
     recomputed_leaves: int
@@ -51,7 +64,9 @@ def summarize(directory: RunDirectory) -> Summary:
         state=_state(directory, rows),
         step=max((row.get("step", 0) for row in (*by_kind.get("train", []), *checkpoints)), default=0),
         workers=job.workers,
+        top1=evaluations[-1]["top1"] if evaluations else None,
         best_top1=max((row["best_top1"] for row in evaluations), default=None),
+        images_per_second=_speed(by_kind.get("train", [])),
         deaths=len(by_kind.get("death", [])),
         joins=sum(len(row.get("joined", ())) for row in generations),
         recomputed_leaves=sum(row.get("recomputed_leaves", 0) for row in generations),
@@ -60,6 +75,11 @@ def summarize(directory: RunDirectory) -> Summary:
         digest=checkpoints[-1]["digest"] if checkpoints else None,
         changed=rows[-1].get("time", 0.0) if rows else 0.0,
     )
+
+
+def _speed(rows: list[metrics.Row]) -> float | None:
+    speeds = [row["images_per_second"] for row in rows[-SPEED_ROWS:] if "images_per_second" in row]
+    return statistics.median(speeds) if speeds else None
 
 
 def _state(directory: RunDirectory, rows: list[metrics.Row]) -> str:
@@ -71,12 +91,12 @@ def _state(directory: RunDirectory, rows: list[metrics.Row]) -> str:
     return str(next(row["state"] for row in reversed(rows) if row.get("kind") == "end"))
 
 
-def summarize_all(root: Path = ROOT) -> tuple[list[Summary], list[str]]:
+def summarize_all() -> tuple[list[Summary], list[str]]:
     """All runs, the one that changed last at the end, and what is wrong with those that cannot be read."""
     summaries, problems = [], []
-    for path in root.glob("*/config.json"):
+    for directory in rundirectory.all_runs():
         try:
-            summaries.append(summarize(RunDirectory(path.parent)))
+            summaries.append(summarize(directory))
         except UserError as error:
             problems.append(str(error))
     return sorted(summaries, key=lambda one: one.changed), problems
@@ -86,14 +106,18 @@ def table(summaries: list[Summary]) -> Table:
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False)
-    for column in ("run", "state", "step", "N", "top1", "died", "joined", "leaves again", "lost", "digest", "changed"):
-        is_text = column in ("run", "state", "digest", "changed")
-        shown.add_column(column, justify="left" if is_text else "right", overflow="fold")
+    for column in COLUMNS:
+        shown.add_column(column, justify="left" if column in TEXTS else "right", overflow="fold")
     for one in summaries:
-        top1 = "" if one.best_top1 is None else f"{one.best_top1:.2%}"
-        misfortunes = [str(one.deaths or ""), str(one.joins or ""), str(one.recomputed_leaves or "")]
-        lost = f"{one.seconds_lost:.1f} s" if one.seconds_lost else ""
-        when = time.strftime("%m-%d %H:%M", time.localtime(one.changed)) if one.changed else ""
-        figures = [str(one.step), str(one.workers), top1]
-        shown.add_row(one.name, one.state, *figures, *misfortunes, lost, (one.digest or "")[:12], when)
+        shown.add_row(*_cells(one))
     return shown
+
+
+def _cells(one: Summary) -> list[str]:
+    top1, best = ("" if value is None else f"{value:.2%}" for value in (one.top1, one.best_top1))
+    speed = "" if one.images_per_second is None else f"{one.images_per_second:.0f}"
+    misfortunes = [str(one.deaths or ""), str(one.joins or ""), str(one.recomputed_leaves or "")]
+    lost = f"{one.seconds_lost:.1f} s" if one.seconds_lost else ""
+    when = time.strftime("%m-%d %H:%M", time.localtime(one.changed)) if one.changed else ""
+    figures = [str(one.step), str(one.workers), top1, best, speed]
+    return [one.name, one.recipe, one.state, *figures, *misfortunes, lost, (one.digest or "")[:12], when]

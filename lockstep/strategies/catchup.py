@@ -73,8 +73,8 @@ def pack(replica: Replica, step: Step) -> torch.Tensor:
     The last reduced vector belongs to it: the joiner may be the only one left who can give it to a member behind.
     """
     state = replica.copy_state()
-    named = {f"model/{name}": tensor for name, tensor in state.model.items()}
-    named |= {f"optimizer/{name}": tensor for name, tensor in state.optimizer.items()}
+    parts = {"model": state.model, "optimizer": state.optimizer, "average": state.average}
+    named = {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
     named["reduced"] = step.reduced.flat.cpu()
     named["tally"] = torch.tensor(state.tally, dtype=torch.float64)
     return torch.frombuffer(bytearray(save(named)), dtype=torch.uint8).to(replica.device.torch)
@@ -82,7 +82,9 @@ def pack(replica: Replica, step: Step) -> torch.Tensor:
 
 def unpack(packed: torch.Tensor, replica: Replica) -> torch.Tensor:
     named = load(packed.cpu().numpy().tobytes())
-    model = {name.removeprefix("model/"): t for name, t in named.items() if name.startswith("model/")}
-    optimizer = {name.removeprefix("optimizer/"): t for name, t in named.items() if name.startswith("optimizer/")}
-    replica.load(State(model, optimizer, named["tally"].tolist()))
+
+    def part(name: str) -> dict[str, torch.Tensor]:
+        return {key.removeprefix(f"{name}/"): t for key, t in named.items() if key.startswith(f"{name}/")}
+
+    replica.load(State(part("model"), part("optimizer"), named["tally"].tolist(), part("average")))
     return named["reduced"]

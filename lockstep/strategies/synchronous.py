@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from lockstep import philox
 from lockstep.config import Recipe
+from lockstep.data import mix
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.prefetch import Key, Prefetcher
 from lockstep.data.source import Batch, Source
@@ -55,14 +57,15 @@ class Synchronous:
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""
-        vector = self._replica.gradient(self.batch(leaf), leaf.seed)
+        vector = self._replica.gradient(self.batch(leaf), leaf.seed, leaf.step)
         if self.observe is not None:
             self.observe(leaf, vector)
         return vector
 
     def recompute(self, step: int, leaf: int) -> Vector:
         """A leaf's gradient once more, or that of another worker's leaf, apart from what is planned."""
-        return self._replica.gradient(self._read(step, leaf), philox.leaf_seed(self._recipe.seed, step, leaf))
+        seed = philox.leaf_seed(self._recipe.seed, step, leaf)
+        return self._replica.gradient(self._read(step, leaf), seed, step)
 
     def batch(self, leaf: Leaf) -> Batch:
         """A leaf's samples, usually read while the leaf before it was computed."""
@@ -145,7 +148,9 @@ class Synchronous:
 
     def _read(self, step: int, leaf: int) -> Batch:
         r = self._recipe
-        return self._source.fetch(samples_of_leaf(r.seed, len(self._source), r.global_batch, r.leaves, step, leaf))
+        samples = samples_of_leaf(r.seed, len(self._source), r.global_batch, r.leaves, step, leaf)
+        batch = self._source.fetch(samples)
+        return replace(batch, mix=mix.draw(r.data, r.seed, step, leaf, *batch.images.shape[-2:]))
 
     def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """What I shall compute after this leaf."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint
-from lockstep.metrics import MetricsFile, scalars
+from lockstep.config import Job, Recipe, to_plain
+from lockstep.histogram import Histogram
+from lockstep.loggers import Session, names_of
+from lockstep.loggers.channel import Channels
+from lockstep.metrics import FIGURES, MetricsFile, now
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor.events import KeepCheckpoint
@@ -19,7 +24,7 @@ FORMAT_VERSION = 1
 
 
 class Archive:
-    """Metrics, TensorBoard events, best.json, environment.json and the list of good checkpoints of one session."""
+    """Metrics, loggers, best.json, environment.json and the list of good checkpoints of one session."""
 
     def __init__(
         self, directory: RunDirectory, display: Display, first_step: int, keep: int, verified: int | None
@@ -34,33 +39,42 @@ class Archive:
         self._unwritable: set[str] = set()
         self._good: list[dict[str, Any]] = []
         self._metrics: MetricsFile | None = None
-        self._events: Any = None
+        self._loggers: Channels | None = None
+        self._state = "failed"
+        """How the session ends."""
+        self._last_histograms = first_step
+        self._has_image = first_step > 0
         self.evaluation: dict[str, Any] | None = None
         """The last one."""
         self.is_mixed = False
         """Whether workers with different arithmetic have taken part."""
 
-    @contextlib.contextmanager
-    def opened(self, tensorboard: bool) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def opened(self, recipe: Recipe, job: Job) -> AsyncIterator[None]:
         """For as long as the job runs. Whoever does not open it writes nothing."""
         checkpoint.remove_leftovers(self._directory.checkpoints)
         listed = self._directory.read_json("checkpoints.json") or {}
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
         self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
         self._metrics = MetricsFile(self._directory.metrics, self._first_step)
-        if tensorboard:
-            from lockstep.tensorboard_events import TensorBoardEvents
-
-            self._events = TensorBoardEvents(self._directory.path, self._first_step)
+        session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
+        self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
         try:
             yield
         finally:
             self._metrics.close()
-            if self._events is not None:
-                self._events.close()
+            await asyncio.to_thread(self._loggers.close, self._state)
+
+    def _note_from_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
+        def note(text: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is over, and nobody waits for the logger any more
+                loop.call_soon_threadsafe(self._display.note, text)
+
+        return note
 
     def record(self, row: dict[str, Any], best: dict[str, Any] | None) -> None:
-        """A row of metrics, shown and written."""
+        """A row of metrics, shown, written, and told to the loggers."""
+        row = {**row, "time": now()}
         if row["kind"] == "train":
             if row["step"] <= self._last_row:
                 return  # done again after a restart, or sent again by a new first member: the same figures
@@ -74,21 +88,36 @@ class Archive:
             self.evaluation = row
             self._display.eval_row(row)
             self._write("best.json", {"version": FORMAT_VERSION, **(best or {})})
+        if row["kind"] == "end":
+            self._state = row["state"]
         with self._tolerant("metrics.jsonl"):
             if self._metrics is not None:
                 self._metrics.write(row)
-            if self._events is not None and (values := scalars(row)):
-                self._events.write(values, row["step"])
+        if self._loggers is not None and row["kind"] in FIGURES:
+            self._loggers.row(row)
+
+    def image(self, tag: str, png: bytes, step: int) -> None:
+        """Samples of the training set, once in the life of a run."""
+        if self._loggers is not None and not self._has_image:
+            self._has_image = True
+            self._loggers.image(tag, png, step)
+
+    def histograms(self, found: dict[str, Histogram], step: int) -> None:
+        if self._loggers is not None and step > self._last_histograms:
+            self._last_histograms = step
+            self._loggers.histograms(found, step)
 
     def keep(self, kept: KeepCheckpoint, needed_steps: set[int], in_use: set[str]) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""
         entry = {"step": kept.step, "name": kept.name, "digest": kept.digest}
+        is_known = entry in self._good  # written twice, for two reasons that came one after the other
         entries = [old for old in self._good if old["step"] != kept.step] + [entry]
         needed = needed_steps | {old["step"] for old in entries if old["name"] in in_use}
         if self._verified is not None:  # the newest that may be gone back to
             needed |= {max((old["step"] for old in entries if old["step"] <= self._verified), default=-1)}
         self._list(checkpoint.to_keep(entries, self._keep_count, needed), entries)
-        self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
+        if not is_known:
+            self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
 
     def candidates(self) -> list[Path]:
         """Checkpoints that a worker may begin from, the best first."""
@@ -115,6 +144,7 @@ class Archive:
     def roll_back(self, step: int, best: dict[str, Any] | None) -> None:
         """Forget what was written after a step: it came from wrong bits."""
         self._last_row = min(self._last_row, step)
+        self._last_histograms = min(self._last_histograms, step)
         self._list([old for old in self._good if old["step"] <= step], self._good)
         for path in self._directory.checkpoints.glob("step-*"):
             if path.name > checkpoint.directory_name(step):
@@ -124,8 +154,8 @@ class Archive:
         else:
             (self._directory.path / "best.json").unlink(missing_ok=True)
         self.record({"kind": "rollback", "step": step}, None)
-        if self._events is not None:
-            self._events.restart(step)
+        if self._loggers is not None:
+            self._loggers.go_back(step)
         self._display.note(f"going back to step {step}, the last that was verified")
 
     def adopt(self, probe: Probe) -> None:

@@ -6,8 +6,8 @@ How a new generation comes about: the machine proposes a number to all live memb
 anything in an older generation, and says which step it is in and which leaves it holds; when all have promised (or
 died), the machine knows the newest step, gives the missing leaves to the living, and announces the generation.
 
-What it needs to know of time is in `watch`, of evaluations in `scores`, of silent corruption in `verification`, of
-processes that compute other bits in `probes`, and who gets which leaf in `sharing`.
+What it needs to know of time is in `watch`, of evaluations in `scores`, of checkpoints in `saving`, of silent
+corruption in `verification`, of processes that compute other bits in `probes`, and who gets which leaf in `sharing`.
 """
 
 from __future__ import annotations
@@ -16,51 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.generation import Generation, Member
+from lockstep.supervisor import events as e
 from lockstep.supervisor import probes
-from lockstep.supervisor.events import (
-    Action,
-    Adopt,
-    Answer,
-    Checkpointed,
-    CheckpointFailed,
-    CheckpointTime,
-    Delay,
-    DiscardCheckpoint,
-    End,
-    Evaluation,
-    Event,
-    Finished,
-    Gone,
-    Heartbeat,
-    KeepCheckpoint,
-    Kill,
-    LostPeer,
-    Outcome,
-    Promised,
-    Raised,
-    Ready,
-    Record,
-    Resize,
-    RollBack,
-    Send,
-    Start,
-    StopRequested,
-    Tick,
-    Trust,
-    Verify,
-    Warn,
-)
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.saving import RETRY_SECONDS, Remedy, Saving
 from lockstep.supervisor.scores import Contradiction, Scores
 from lockstep.supervisor.sharing import share
 from lockstep.supervisor.verification import Agreed, Disputed, Undecided, Unnamed, Verdict, Verification, Wrong
 from lockstep.supervisor.watch import Watch
 from lockstep.wire import Message
 
-FINAL_TRIES = 3
-"""How often the last checkpoint is tried."""
-RETRY_SECONDS = 10.0
-"""How long after a checkpoint could not be written it is tried again."""
 NO_STATE = -1
 """The step of a worker that has nothing to train from yet."""
 
@@ -106,10 +71,8 @@ class Machine:
     num_workers: int
     num_leaves: int
     secret: str
-    last_step: int
+    saving: Saving
     scores: Scores
-    saves: bool = True
-    """Whether the run must end with a checkpoint of its last step."""
     replace: bool = True
     watch: Watch = field(default_factory=lambda: Watch(10.0))
     verification: Verification | None = None
@@ -121,7 +84,7 @@ class Machine:
     max_rapid_deaths: int = 4
     """Deaths per worker without a step in between that end the job: a crash loop heals by no restart."""
     generation: Generation | None = None
-    outcome: Outcome | None = None
+    outcome: e.Outcome | None = None
     stopping: str | None = None
     losses: Losses = field(default_factory=Losses)
     workers: dict[int, Worker] = field(default_factory=dict)
@@ -133,28 +96,21 @@ class Machine:
     """Why the next generation is formed."""
     _going_back: bool = False
     """Whether the next generation begins at the last verified snapshot."""
-    _went_back: tuple[int, int] = (0, 0)
-    """The number of the last generation that did, or began anew, and the step to which nothing older reaches."""
     _finished: dict[int, str] = field(default_factory=dict)
     _streak: list[str] = field(default_factory=list)
     """Causes of the deaths since the last progress."""
     _reached: int = -1
-    _saved: int = -1
-    _asked: str | None = None
-    """The checkpoint that was asked for and has not been written."""
-    _retry_at: float | None = None
-    _final_failures: int = 0
 
-    def start(self) -> list[Action]:
+    def start(self) -> list[e.Action]:
         """Start as many workers as are wanted and not there."""
-        actions: list[Action] = []
+        actions: list[e.Action] = []
         while len(self.workers) < self.num_workers:
             self.workers[self._next] = Worker()
-            actions.append(Start(self._next))
+            actions.append(e.Start(self._next))
             self._next += 1
         return actions
 
-    def handle(self, event: Event, now: float = 0.0) -> list[Action]:
+    def handle(self, event: e.Event, now: float = 0.0) -> list[e.Action]:
         """What to do about an event. Nothing more happens once the job is over; the dead are not heard."""
         if self.outcome is not None:
             return []
@@ -162,40 +118,40 @@ class Machine:
         if worker is not None and worker not in self.workers:
             return []
         match event:
-            case Ready():
+            case e.Ready():
                 return self._on_ready(event)
-            case Promised():
+            case e.Promised():
                 return self._on_promised(event)
-            case Heartbeat():
+            case e.Heartbeat():
                 return self._on_heartbeat(event, now)
-            case LostPeer():
+            case e.LostPeer():
                 return self._on_lost_peer(event, now)
-            case Tick():
+            case e.Tick():
                 return self._on_tick(now)
-            case Delay():
+            case e.Delay():
                 self.losses.seconds += event.seconds
                 row = {"kind": "recovery", "generation": event.number, "step": event.step, "seconds": event.seconds}
-                return [Record(row)]
-            case Evaluation():
+                return [e.Record(row)]
+            case e.Evaluation():
                 return self._on_evaluation(event)
-            case Verify() | Answer():
+            case e.Verify() | e.Answer():
                 return self._on_verification(event)
-            case Checkpointed():
+            case e.Checkpointed():
                 return self._on_checkpointed(event)
-            case CheckpointFailed():
+            case e.CheckpointFailed():
                 return self._on_checkpoint_failed(event, now)
-            case Finished():
+            case e.Finished():
                 self._finished[event.worker] = event.digest
                 return self._end_if_finished()
-            case Raised():
+            case e.Raised():
                 return self._on_raised(event)
-            case Gone():
+            case e.Gone():
                 return self._on_gone(event)
-            case CheckpointTime():
+            case e.CheckpointTime():
                 return self._ask_for_checkpoint("time")
-            case Resize():
+            case e.Resize():
                 return self._on_resize(event)
-            case StopRequested():
+            case e.StopRequested():
                 return self._on_stop(event)
 
     # Membership
@@ -211,7 +167,7 @@ class Machine:
         known = [self.scores.best, self.verification.scores[1] if self.verification is not None else None]
         return [best for best in known if best is not None]
 
-    def _on_ready(self, event: Ready) -> list[Action]:
+    def _on_ready(self, event: e.Ready) -> list[e.Action]:
         worker = self.workers[event.worker]
         worker.address, worker.step, worker.probe = event.address, event.step, event.probe
         actions = self._check_probes([event.worker])
@@ -222,9 +178,9 @@ class Machine:
         self._causes.append("join")
         return actions + self._propose()
 
-    def _check_probes(self, ids: list[int]) -> list[Action]:
+    def _check_probes(self, ids: list[int]) -> list[e.Action]:
         """Refuse those whose arithmetic is not that of the run, or mark the run as mixed."""
-        actions: list[Action] = []
+        actions: list[e.Action] = []
         for id_ in ids:
             mine = self.workers[id_].probe
             if self.probe is None or mine is None or mine.digest == self.probe.digest:
@@ -232,8 +188,8 @@ class Machine:
             what = probes.describe_difference(mine, self.probe)
             if self.allow_mixed:
                 actions += [
-                    Record({"kind": "mixed", "worker": id_, "what": what, "step": max(0, self._reached)}),
-                    Warn(f"worker {id_} computes other bits than this run: {what}; --allow-mixed lets it take part"),
+                    self._record("mixed", worker=id_, what=what),
+                    e.Warn(f"worker {id_} computes other bits than this run: {what}; --allow-mixed lets it take part"),
                 ]
                 continue
             actions += self._refuse(id_, f"it computes other bits than this run: {what}")
@@ -242,30 +198,30 @@ class Machine:
                     f"worker {id_} computes other bits than this run: {what}; train it where it began, start a new "
                     "run, or give --allow-mixed and lose the promise of one digest"
                 )
-                return actions + self._end(Outcome("failed", None, sentence, id_, user=True))
+                return actions + self._end(e.Outcome("failed", None, sentence, id_, user=True))
         return actions
 
-    def _refuse(self, worker: int, why: str) -> list[Action]:
+    def _refuse(self, worker: int, why: str) -> list[e.Action]:
         """Go on without a process that cannot take part; another one like it could not either, so none is started."""
         self._drop(worker)
         self.num_workers -= 1
         return [
-            Record({"kind": "refused", "worker": worker, "what": why, "step": max(0, self._reached)}),
-            Warn(f"worker {worker} is refused, because {why}" + ("; the others go on" if self.workers else "")),
-            Kill(worker),
+            self._record("refused", worker=worker, what=why),
+            e.Warn(f"worker {worker} is refused, because {why}" + ("; the others go on" if self.workers else "")),
+            e.Kill(worker),
         ]
 
     def _is_dispensable(self, worker: int) -> bool:
         """A process that has not come so far as to be a member, while others are."""
         return worker not in self.members and bool(self.members)
 
-    def _on_raised(self, event: Raised) -> list[Action]:
+    def _on_raised(self, event: e.Raised) -> list[e.Action]:
         if self._is_dispensable(event.worker):
             return self._refuse(event.worker, f"it cannot set itself up: {event.message.strip().splitlines()[-1]}")
         place = "" if event.user or not event.where else f"{event.where}: "
-        return self._end(Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
+        return self._end(e.Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
 
-    def _propose(self) -> list[Action]:
+    def _propose(self) -> list[e.Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
         members = self.members
         if not members:
@@ -273,44 +229,41 @@ class Machine:
         self._number += 1
         self.watch.clear_reports()
         self._forming = Forming(self._number, set(members))
-        return [Send(id_, {"type": "propose", "number": self._number}) for id_ in members]
+        return [e.Send(id_, {"type": "propose", "number": self._number}) for id_ in members]
 
-    def _begin(self) -> list[Action]:
+    def _begin(self) -> list[e.Action]:
         """The first generation, or the first after everyone died: when all that are wanted are ready."""
         self._forming = None
         ready = sorted(id_ for id_, worker in self.workers.items() if worker.address is not None)
         if not ready or len(ready) < min(self.num_workers, len(self.workers)):
             return []
-        actions: list[Action] = []
+        actions: list[e.Action] = []
         if self.probe is None and (known := [p for id_ in ready if (p := self.workers[id_].probe) is not None]):
             self.probe = probes.most_common(known)
-            actions = [Adopt(self.probe), *self._check_probes(ready)]
+            actions = [e.Adopt(self.probe), *self._check_probes(ready)]
             ready = [id_ for id_ in ready if id_ in self.workers]
         self._number += 1
         self._finished.clear()
         self._causes = ["start"]
         self._going_back = False
-        if self.verification is not None and self.generation is not None:
-            # Everyone died, and whatever was not verified may have been wrong: that is done again.
-            actions.append(self._go_back(self.verification))
         newest = max(self.workers[id_].step for id_ in ready)
+        holders = [id_ for id_ in ready if self.workers[id_].step == newest]
         if self.verification is not None:
-            holders = [id_ for id_ in ready if self.workers[id_].step == newest]
+            if self.generation is not None:
+                # Everyone died, and whatever was not verified may have been wrong: that is done again.
+                actions.append(self._go_back(self.verification))
             self.verification.begin(newest, holders, (self.scores.evaluated, self.scores.best))
-            actions.append(Trust(newest))
-        states: dict[int, Promise] = {
-            id_: (self.workers[id_].step, ()) for id_ in ready if self.workers[id_].step == newest
-        }
-        return actions + self._announce(states)
+            actions.append(e.Trust(newest))
+        return actions + self._announce(dict.fromkeys(holders, (newest, ())))
 
-    def _on_promised(self, event: Promised) -> list[Action]:
+    def _on_promised(self, event: e.Promised) -> list[e.Action]:
         forming = self._forming
         if forming is None or event.number != forming.number:
             return []
         forming.promises[event.worker] = (event.step, tuple(event.held))
         return self._announce_if_promised()
 
-    def _announce_if_promised(self) -> list[Action]:
+    def _announce_if_promised(self) -> list[e.Action]:
         forming = self._forming
         if forming is None or any(id_ not in forming.promises for id_ in forming.awaited & set(self.workers)):
             return []
@@ -323,33 +276,34 @@ class Machine:
             return self._restart(list(promises))
         return self._announce(with_state)
 
-    def _restart(self, members: list[int]) -> list[Action]:
+    def _restart(self, members: list[int]) -> list[e.Action]:
         """Nobody is left who could give the others the state: new workers load the newest checkpoint."""
         self._forming = None
-        actions: list[Action] = []
+        actions: list[e.Action] = []
         for id_ in members:
             self._drop(id_)
-            actions.append(Kill(id_))
-        if self._going_back and self.verification is not None:
-            actions.append(self._go_back(self.verification))
+            actions.append(e.Kill(id_))
+        actions += self._go_back_if_due()
         if not self.replace and not self.workers:
             return actions + self._end_dead(members[0])
         return [*actions, *(self.start() if self.replace else []), *self._begin()]
 
-    def _go_back(self, verification: Verification) -> RollBack:
+    def _go_back_if_due(self) -> list[e.Action]:
+        if not self._going_back or self.verification is None:
+            return []
+        return [self._go_back(self.verification)]
+
+    def _go_back(self, verification: Verification) -> e.RollBack:
         """Nothing that came after the last verified snapshot counts."""
         self.scores.go_back(*verification.scores)
-        self._went_back = (self._number, verification.verified)
-        self._saved = min(self._saved, verification.verified)
+        self.saving.go_back(self._number, verification.verified)
         self._finished.clear()
-        return RollBack(verification.verified)
+        return e.RollBack(verification.verified)
 
-    def _announce(self, promises: dict[int, Promise]) -> list[Action]:
+    def _announce(self, promises: dict[int, Promise]) -> list[e.Action]:
         """The new generation: who has a state stays, in order; then those who join."""
         self._forming = None
-        actions: list[Action] = []
-        if self._going_back and self.verification is not None:
-            actions.append(self._go_back(self.verification))
+        actions = self._go_back_if_due()
         step = max(step for step, _ in promises.values())
         assert min(s for s, _ in promises.values()) >= step - 1, f"members are more than a step apart: {promises}"
         stay = [id_ for id_ in self.members if id_ in promises] or sorted(promises)
@@ -402,9 +356,9 @@ class Machine:
         return [
             *actions,
             # Whoever was asked for a checkpoint may be dead. The new one hears of it before it may go on.
-            *(self._ask_for_checkpoint(self._asked) if self._asked is not None else []),
+            *(self._ask_for_checkpoint(self.saving.asked) if self.saving.asked is not None else []),
             *self._send_all({"type": "generation", "generation": self.generation.to_plain()}),
-            Record(row),
+            e.Record(row),
             *self._end_if_finished(),
         ]
 
@@ -415,11 +369,11 @@ class Machine:
         shares = [(id_, self.generation.leaves(rank, step)) for rank, id_ in enumerate(self.generation.ids)]
         return {leaf: id_ for id_, leaves in shares for leaf in leaves}
 
-    def _on_gone(self, event: Gone) -> list[Action]:
+    def _on_gone(self, event: e.Gone) -> list[e.Action]:
         if not event.is_death and self._is_dispensable(event.worker):
             return self._refuse(event.worker, f"it {event.how}")
         if not event.is_death:
-            return self._end(Outcome("failed", None, event.how, event.worker, died=True))
+            return self._end(e.Outcome("failed", None, event.how, event.worker, died=True))
         return self._remove(event.worker, event.how)
 
     def _drop(self, worker: int) -> None:
@@ -427,7 +381,7 @@ class Machine:
         self._finished.pop(worker, None)
         self.watch.forget(worker)
 
-    def _remove(self, worker: int, how: str, kill: bool = False) -> list[Action]:
+    def _remove(self, worker: int, how: str, kill: bool = False) -> list[e.Action]:
         """A worker is no more: replace it, and let the others go on."""
         was_member = worker in self.members
         awaited = self._forming is not None and worker in self._forming.awaited
@@ -435,12 +389,12 @@ class Machine:
         self.losses.deaths += 1
         self._streak.append(f"worker {worker} {how}")
         self._causes.append("death")
-        actions: list[Action] = [Record({"kind": "death", "worker": worker, "how": how, "step": max(0, self._reached)})]
+        actions: list[e.Action] = [self._record("death", worker=worker, how=how)]
         if kill:
-            actions.append(Kill(worker))
+            actions.append(e.Kill(worker))
         if len(self._streak) > self.max_rapid_deaths * self.num_workers:
             cause = f"{len(self._streak)} deaths without a step in between; the first: {self._streak[0]}"
-            return actions + self._end(Outcome("failed", None, cause, worker, died=True))
+            return actions + self._end(e.Outcome("failed", None, cause, worker, died=True))
         if self.replace and len(self._finished) < self.num_workers:
             actions += self.start()
         if not self.workers:
@@ -451,22 +405,22 @@ class Machine:
             actions += self._propose()
         return actions
 
-    def _end_dead(self, worker: int) -> list[Action]:
+    def _end_dead(self, worker: int) -> list[e.Action]:
         first = self._streak[0] if self._streak else "nobody is left who has the verified state"
         cause = f"all workers are dead; the first cause: {first}"
-        return self._end(Outcome("failed", None, cause, worker, died=True))
+        return self._end(e.Outcome("failed", None, cause, worker, died=True))
 
-    def _on_resize(self, event: Resize) -> list[Action]:
+    def _on_resize(self, event: e.Resize) -> list[e.Action]:
         self.num_workers = event.workers
         self._causes.append("resize")
-        actions: list[Action] = [Record({"kind": "resize", "workers": event.workers, "step": max(0, self._reached)})]
+        actions: list[e.Action] = [self._record("resize", workers=event.workers)]
         members = self.members
         # Members stay before those who are ready, and those before the ones that have only been started.
         by_use = sorted(self.workers, key=lambda id_: (id_ not in members, self.workers[id_].address is None, id_))
         surplus = by_use[event.workers :]
         for worker in surplus:
             self._drop(worker)
-            actions.append(Kill(worker))
+            actions.append(e.Kill(worker))
         return actions + (self._propose() if surplus else self.start())
 
     # Time
@@ -476,14 +430,14 @@ class Machine:
             self._reached = step
             self._streak.clear()
 
-    def _on_heartbeat(self, event: Heartbeat, now: float) -> list[Action]:
+    def _on_heartbeat(self, event: e.Heartbeat, now: float) -> list[e.Action]:
         self.watch.heard(event.worker, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
         if event.worker in self.members:
             self._note_progress(event.step)
         return []
 
-    def _on_tick(self, now: float) -> list[Action]:
-        actions: list[Action] = []
+    def _on_tick(self, now: float) -> list[e.Action]:
+        actions: list[e.Action] = []
         for id_, how in self.watch.stuck(list(self.workers), now).items():
             if id_ in self.workers:  # and not gone with one that was removed before
                 actions += self._remove(id_, how, kill=True)
@@ -491,16 +445,16 @@ class Machine:
                 return actions
         if self.watch.has_unexplained_reports(now):
             actions += self._resolve_reports()
-        if self._retry_at is not None and now >= self._retry_at:
+        if self.saving.is_retry_due(now):
             actions += self._ask_for_checkpoint("retry")
         return actions
 
-    def _on_lost_peer(self, event: LostPeer, now: float) -> list[Action]:
+    def _on_lost_peer(self, event: e.LostPeer, now: float) -> list[e.Action]:
         if self.generation is not None and event.number == self.generation.number and self._forming is None:
             self.watch.report(event.worker, event.peer, now)
         return []
 
-    def _resolve_reports(self) -> list[Action]:
+    def _resolve_reports(self) -> list[e.Action]:
         """Nobody died, and yet members cannot reach each other: the one reported most goes, on a tie the newest."""
         worst = self.watch.most_reported(self.members)
         self.watch.clear_reports()
@@ -510,7 +464,7 @@ class Machine:
 
     # Evaluation, verification
 
-    def _on_evaluation(self, event: Evaluation) -> list[Action]:
+    def _on_evaluation(self, event: e.Evaluation) -> list[e.Action]:
         before = self.scores.best
         try:
             figures = self.scores.add(event.step, event.leaf, event.result)
@@ -521,28 +475,28 @@ class Machine:
             return []
         improved = self.scores.best != before
         return [
-            Record({"kind": "eval", "step": event.step, **figures}),
+            e.Record({"kind": "eval", "step": event.step, **figures}),
             # Asked for before the figures are sent, so that it is this step's state that is written.
-            *(self._ask_for_checkpoint("best") if improved and self.saves else []),
+            *(self._ask_for_checkpoint("best") if improved and self.saving.required else []),
             *self._send_all({"type": "evaluated", "step": event.step, "best": self.scores.best}),
         ]
 
-    def _on_verification(self, event: Verify | Answer) -> list[Action]:
+    def _on_verification(self, event: e.Verify | e.Answer) -> list[e.Action]:
         if self.verification is None or self.generation is None or self._forming is not None:
             return []
         if event.number != self.generation.number:
             return []
-        if isinstance(event, Verify):
+        if isinstance(event, e.Verify):
             verdict = self.verification.report(event.worker, event.report, self.members)
         else:
             verdict = self.verification.answer(event.worker, event.answer, self.members)
         return [] if verdict is None else self._on_verdict(self.verification, verdict, event.step)
 
-    def _on_verdict(self, verification: Verification, verdict: Verdict, step: int) -> list[Action]:
+    def _on_verdict(self, verification: Verification, verdict: Verdict, step: int) -> list[e.Action]:
         match verdict:
             case Agreed():
                 verification.begin(step, self.members, (self.scores.evaluated, self.scores.best))
-                return [Trust(step), *self._send_all({"type": "verified", "step": step})]
+                return [e.Trust(step), *self._send_all({"type": "verified", "step": step})]
             case Disputed():
                 return self._send_all(verdict.message)
             case Undecided():
@@ -552,12 +506,12 @@ class Machine:
                 self._causes.append("corruption")
                 why = "the states of the members differ, and it cannot be said whose is wrong"
                 row = {"kind": "corruption", "worker": None, "why": why, "step": step}
-                return [Record(row), *self._propose()]
+                return [e.Record(row), *self._propose()]
             case Wrong():
                 self._going_back = True
-                actions: list[Action] = []
+                actions: list[e.Action] = []
                 for id_, why in verdict.members.items():
-                    actions.append(Record({"kind": "corruption", "worker": id_, "why": why, "step": step}))
+                    actions.append(e.Record({"kind": "corruption", "worker": id_, "why": why, "step": step}))
                     if id_ in self.workers and self.outcome is None:
                         how = f"computed wrong bits ({why}) and was expelled; back to step {verification.verified}"
                         actions += self._remove(id_, how, kill=True)
@@ -565,33 +519,26 @@ class Machine:
 
     # Checkpoints, the end
 
-    def _on_checkpointed(self, event: Checkpointed) -> list[Action]:
-        if event.number < self._went_back[0] and event.step > self._went_back[1]:
-            return [DiscardCheckpoint(event.name, event.digest)]
-        self._saved = max(self._saved, event.step)
-        self._retry_at = None
-        if event.reason == self._asked:
-            self._asked = None
-        keep: list[Action] = [KeepCheckpoint(event.step, event.name, event.digest)]
+    def _on_checkpointed(self, event: e.Checkpointed) -> list[e.Action]:
+        if not self.saving.written(event):
+            return [e.DiscardCheckpoint(event.name, event.digest)]
+        keep: list[e.Action] = [e.KeepCheckpoint(event.step, event.name, event.digest)]
         if event.reason == "stop":
-            return keep + self._end(Outcome("stopped", event.digest, self.stopping or ""))
+            return keep + self._end(e.Outcome("stopped", event.digest, self.stopping or ""))
         return keep + self._end_if_finished()
 
-    def _on_checkpoint_failed(self, event: CheckpointFailed, now: float) -> list[Action]:
+    def _on_checkpoint_failed(self, event: e.CheckpointFailed, now: float) -> list[e.Action]:
         text = f"the checkpoint of step {event.step} could not be written: {event.error}"
-        if event.reason == self._asked:
-            self._asked = None
-        if event.reason == "stop":
-            return self._fail(f"stopping on {self.stopping}, but {text}")
-        if event.step == self.last_step:
-            self._final_failures += 1
-            if self._final_failures >= FINAL_TRIES:
-                return self._fail(f"training is done, but {text}")
-            return [Warn(f"{text}; trying again"), *self._ask_for_checkpoint("final")]
-        self._retry_at = now + RETRY_SECONDS
-        return [Warn(f"{text}; training goes on, and it is tried again in {RETRY_SECONDS:.0f} s")]
+        match self.saving.failed(event, now):
+            case Remedy.GIVE_UP:
+                when = "training is done" if event.reason != "stop" else f"stopping on {self.stopping}"
+                return self._fail(f"{when}, but {text}")
+            case Remedy.AT_ONCE:
+                return [e.Warn(f"{text}; trying again"), *self._ask_for_checkpoint("final")]
+            case Remedy.LATER:
+                return [e.Warn(f"{text}; training goes on, and it is tried again in {RETRY_SECONDS:.0f} s")]
 
-    def _end_if_finished(self) -> list[Action]:
+    def _end_if_finished(self) -> list[e.Action]:
         """The job is finished when every member is, with one digest, and the last checkpoint is safe."""
         members = self.members
         if self._forming is not None or not members or any(id_ not in self._finished for id_ in members):
@@ -600,28 +547,31 @@ class Machine:
         if len(digests) > 1:
             listing = ", ".join(f"worker {worker}: {digest[:12]}" for worker, digest in sorted(self._finished.items()))
             return self._fail(f"the replicas differ at the end, which must not happen ({listing})")
-        if self.saves and self._saved < self.last_step:
-            return [] if self._asked in ("final", "stop") else self._ask_for_checkpoint("final")
-        return self._end(Outcome("finished", digests.pop()))
+        if not self.saving.is_complete:
+            return [] if self.saving.asked in ("final", "stop") else self._ask_for_checkpoint("final")
+        return self._end(e.Outcome("finished", digests.pop()))
 
-    def _on_stop(self, event: StopRequested) -> list[Action]:
+    def _on_stop(self, event: e.StopRequested) -> list[e.Action]:
         if self.stopping is not None:
-            return self._end(Outcome("stopped", None, event.reason))  # asked twice: at once, without a checkpoint
+            return self._end(e.Outcome("stopped", None, event.reason))  # asked twice: at once, without a checkpoint
         self.stopping = event.reason
         return self._ask_for_checkpoint("stop")
 
-    def _ask_for_checkpoint(self, reason: str) -> list[Action]:
+    def _ask_for_checkpoint(self, reason: str) -> list[e.Action]:
         """Ask the first member; whoever is first after it dies is asked again."""
-        self._asked = "stop" if self.stopping else reason
-        self._retry_at = None
-        return [Send(id_, {"type": "checkpoint", "reason": self._asked}) for id_ in self.members[:1]]
+        self.saving.ask("stop" if self.stopping else reason)
+        return [e.Send(id_, {"type": "checkpoint", "reason": self.saving.asked}) for id_ in self.members[:1]]
 
-    def _send_all(self, message: Message) -> list[Action]:
-        return [Send(id_, message) for id_ in self.members]
+    def _record(self, kind: str, **row: Any) -> e.Record:
+        """A row of metrics about something that happened where training is now."""
+        return e.Record({"kind": kind, **row, "step": max(0, self._reached)})
 
-    def _fail(self, cause: str) -> list[Action]:
-        return self._end(Outcome("failed", None, cause))
+    def _send_all(self, message: Message) -> list[e.Action]:
+        return [e.Send(id_, message) for id_ in self.members]
 
-    def _end(self, outcome: Outcome) -> list[Action]:
+    def _fail(self, cause: str) -> list[e.Action]:
+        return self._end(e.Outcome("failed", None, cause))
+
+    def _end(self, outcome: e.Outcome) -> list[e.Action]:
         self.outcome = outcome
-        return [End(outcome)]
+        return [e.End(outcome)]

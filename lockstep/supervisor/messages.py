@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep.evaluate import LeafResult
+from lockstep.histogram import Histogram
 from lockstep.supervisor import events as e
 from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
@@ -20,7 +21,10 @@ def event(worker: int, message: Message) -> e.Event | None:
 
 
 def _evaluation(worker: int, m: Message) -> e.Event:
-    result = LeafResult(int(m["count"]), int(m["top1"]), int(m["top5"]), float(m["loss"]))
+    confusion = tuple((int(label), int(guess), int(count)) for label, guess, count in m.get("confusion", ()))
+    result = LeafResult(int(m["count"]), int(m["top1"]), int(m["top5"]), float(m["loss"]), confusion)
+    if confusion and (sum(count for _, _, count in confusion) != result.count or min(map(min, confusion)) < 0):
+        raise ValueError("the confusion table does not count every example once")
     return e.Evaluation(worker, int(m["step"]), int(m["leaf"]), result)
 
 
@@ -36,6 +40,10 @@ def _answer(worker: int, m: Message) -> e.Event:
 def _heartbeat(worker: int, m: Message) -> e.Event:
     seconds = None if m["leaf_seconds"] is None else float(m["leaf_seconds"])
     return e.Heartbeat(worker, int(m["step"]), _optional(m["leaf"]), str(m["phase"]), seconds)
+
+
+def histograms(m: Message) -> dict[str, Histogram]:
+    return {str(tag): Histogram.from_plain(plain) for tag, plain in m["histograms"].items()}
 
 
 def _optional(value: Any) -> int | None:

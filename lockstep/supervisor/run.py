@@ -6,6 +6,7 @@ It imports no torch. It alone writes the run directory's metrics, best.json and 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import secrets
@@ -22,6 +23,7 @@ from typing import Any
 from lockstep import checkpoint, device
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe, to_plain
+from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES, Command
 from lockstep.progress import Display, Sturdy
 from lockstep.rundirectory import RunDirectory
@@ -31,6 +33,7 @@ from lockstep.supervisor.archive import Archive, stored_probe
 from lockstep.supervisor.control import Control
 from lockstep.supervisor.machine import Losses, Machine
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import Verification
 from lockstep.supervisor.watch import Watch
@@ -52,9 +55,15 @@ class Plan:
     """A job that has been checked and can start."""
 
     recipe: Recipe
+    """What is trained, its scale worked in."""
     job: Job
     directory: RunDirectory
+    dataset: Dataset
+    """What the recipe's data are; workers open them themselves."""
     num_steps: int
+    """The length of the recipe, which schedules see."""
+    last_step: int
+    """Training ends after so many steps: the whole length, or less."""
     num_evaluation_leaves: int
     checkpoint: Info | None
     best: dict[str, Any] | None
@@ -95,9 +104,10 @@ class Supervisor:
             num_workers=plan.job.workers,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
-            last_step=plan.num_steps,
-            scores=Scores(plan.num_evaluation_leaves, plan.best, self._evaluated()),
-            saves=not plan.evaluate_only and plan.first_step < plan.num_steps,
+            saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
+            scores=Scores(
+                plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
+            ),
             replace=plan.job.replace,
             watch=Watch(plan.job.patience),
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
@@ -117,29 +127,11 @@ class Supervisor:
 
     async def run(self) -> Result:
         plan = self._plan
-        self._display.start(self._title(), plan.first_step, plan.num_steps)
-        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.job.tensorboard)
-        with self._signals(), files:
-            try:
-                await self._control.start(self._engine.host)
-                if not plan.evaluate_only:
-                    self._announce()
-                self._do(self._machine.start())
-                self._spawn(self._checkpoint_timer())
-                self._spawn(self._ticker())
-                await self._over.wait()
-            finally:
-                self._control.send_all({"type": "shutdown"})
-                for worker in self._machine.workers:
-                    if not self._control.is_connected(worker):
-                        self._engine.kill(worker)  # still importing; it would not hear
-                await self._engine.close(GRACE_SECONDS)
-                self._control.close()
-                for task in self._tasks:
-                    task.cancel()
-                if not plan.evaluate_only:
-                    (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
-                self._display.close()
+        self._display.start(self._title(), plan.first_step, plan.last_step)
+        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.recipe, plan.job)
+        with self._signals():
+            async with files:
+                await self._work()
         assert self._outcome is not None
         about = self._outcome.worker
         return Result(
@@ -150,13 +142,38 @@ class Supervisor:
             log=None if about is None else self._log(about),
         )
 
+    async def _work(self) -> None:
+        """From the first process to the end of the last one."""
+        plan = self._plan
+        try:
+            await self._control.start(self._engine.host)
+            if not plan.evaluate_only:
+                self._announce()
+            self._do(self._machine.start())
+            self._spawn(self._checkpoint_timer())
+            self._spawn(self._ticker())
+            await self._over.wait()
+        finally:
+            self._control.send_all({"type": "shutdown"})
+            for worker in self._machine.workers:
+                if not self._control.is_connected(worker):
+                    self._engine.kill(worker)  # still importing; it would not hear
+            await self._engine.close(GRACE_SECONDS)
+            self._control.close()
+            for task in self._tasks:
+                task.cancel()
+            if not plan.evaluate_only:
+                (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
+            self._display.close()
+
     def _title(self) -> str:
-        recipe, job = self._plan.recipe, self._plan.job
-        start = f" from step {self._plan.first_step}" if self._plan.first_step else ""
+        plan, recipe, job = self._plan, self._plan.recipe, self._plan.job
+        length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
+        start = f" from step {plan.first_step}" if plan.first_step else ""
         workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
         return (
-            f"{self._plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
-            f"{self._plan.num_steps} steps{start}; logs in {self._plan.directory.path / 'logs'}"
+            f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
+            f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
         )
 
     def _command(self, worker: int) -> Command:
@@ -165,7 +182,7 @@ class Supervisor:
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **device.environment(recipe.device, recipe.threads, worker),
+            **device.environment(recipe.device, recipe.threads, recipe.precision, worker),
         }
         return Command(worker, list(self._plan.program), environment, self._log(worker))
 
@@ -180,7 +197,7 @@ class Supervisor:
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
         plan = self._plan
-        finished = plan.first_step == plan.num_steps
+        finished = plan.first_step == plan.last_step
         return -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated
 
     async def welcome(self, worker: int) -> Message | None:
@@ -193,9 +210,11 @@ class Supervisor:
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
             "num_steps": plan.num_steps,
+            "last_step": plan.last_step,
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
             "probes": not plan.evaluate_only,
+            "confusion": plan.evaluate_only,
             "patience": plan.job.patience,
         }
 
@@ -239,6 +258,12 @@ class Supervisor:
         kind = message["type"]
         if kind == "metrics":
             self._record({"kind": "train", **message["row"]})
+        elif kind == "image":
+            self._archive.image(str(message["tag"]), base64.b64decode(message["png"]), int(message["step"]))
+        elif kind == "histograms":
+            self._archive.histograms(messages.histograms(message), int(message["step"]))
+        elif kind == "note":
+            self._display.note(str(message["text"]))
         elif kind == "ready":
             self._on_ready(worker, message)
         elif kind == "finished":

@@ -18,6 +18,8 @@ class Scores:
     best: dict[str, Any] | None = None
     evaluated: int = -1
     """The last step whose evaluation is complete."""
+    held_out: bool = False
+    """Whether samples kept out of the training set take the place of the test set: rows say so."""
     _results: dict[int, dict[int, LeafResult]] = field(default_factory=dict)
 
     def add(self, step: int, leaf: int, result: LeafResult) -> dict[str, Any] | None:
@@ -33,7 +35,8 @@ class Scores:
         self.evaluated = step
         if self.best is None or figures["top1"] > self.best["top1"]:
             self.best = {"top1": figures["top1"], "step": step}
-        return {**figures, "best_top1": self.best["top1"]}
+        marks = {"held_out": True} if self.held_out else {}
+        return {**figures, "best_top1": self.best["top1"], **marks}
 
     def known_leaves(self, step: int) -> tuple[int, ...]:
         """The leaves of an evaluation under way that need not be done again."""

@@ -18,7 +18,11 @@ async def send(path: Path | None, writer: asyncio.StreamWriter) -> None:
     """Every file of a checkpoint; only a closed connection if it is not there any more."""
     if path is None:
         return
-    for name in checkpoint.ALL_FILES:
+    try:
+        names = checkpoint.files_of(path)
+    except Damaged:
+        return
+    for name in names:
         try:
             file = (path / name).open("rb")
         except FileNotFoundError:

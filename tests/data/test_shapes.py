@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from lockstep.config import Data
 from lockstep.data import open_dataset, shapes
 from lockstep.data.source import in_order
-from lockstep.replica import standardize
+from lockstep.preprocess import standardize
 
 
 def test_the_bytes_never_change() -> None:
@@ -52,4 +52,4 @@ def test_processes_that_draw_at_once_do_not_disturb_each_other(tmp_path, monkeyp
     for thread in threads:
         thread.join()
     assert len(set(found)) == 1
-    assert [path.name for path in (tmp_path / "lockstep").iterdir()] == ["shapes-v1"]
+    assert sorted(path.name for path in (tmp_path / "lockstep").iterdir()) == ["shapes-v1", "shapes-v1.lock"]

@@ -53,7 +53,7 @@ def leaf(channels_last: bool) -> tuple[Replica, dict[str, Tensor], Tensor]:
     replica, strategy, _ = set_up(tiny_recipe(model=model, channels_last=channels_last))
     seen = note_formats(replica.model)
     dataset = open_dataset(replica.recipe.data, replica.recipe.seed)
-    vector = replica.gradient(dataset.train.fetch(in_order(0, 16)), seed=1)
+    vector = replica.gradient(dataset.train.fetch(in_order(0, 16)), seed=1, step=0)
     strategy.close()
     assert seen == {channels_last}
     names = [name for name, _ in replica.model.named_parameters()]

@@ -35,9 +35,14 @@ def test_runs_show_states_deaths_and_digests(lockstep: Command, workspace: Path)
         "recomputed_leaves": 2,
     }
     assert 0 < first["seconds_lost"] < 5
+    assert first["recipe"] == "demo"
+    assert first["images_per_second"] > 0
+    assert 0 <= first["top1"] <= first["best_top1"] <= 1
     assert (second["name"], second["state"]) == ("cut", "interrupted")
     shown = lockstep("runs").stdout
-    assert "disturbed  finished" in shown
+    assert "disturbed  demo    finished" in shown
+    assert f"{first['top1']:.2%}" in shown
+    assert f" {first['images_per_second']:.0f} " in shown
     assert first["digest"][:12] in shown
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from lockstep.generation import Generation
 from lockstep.supervisor import events as e
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import Replay, Report, Verification
 
@@ -88,7 +89,7 @@ class Simulation:
             num_workers=workers,
             num_leaves=leaves,
             secret="",
-            last_step=last,
+            saving=Saving(last),
             scores=Scores(1),
             verification=Verification(0) if verify_every else None,
             max_rapid_deaths=1000,

@@ -6,11 +6,12 @@ from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 
 
 def machine(workers: int = 2) -> Machine:
-    one = Machine(num_workers=workers, num_leaves=8, secret="s", last_step=9, scores=Scores(3))
+    one = Machine(num_workers=workers, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
     one.start()
     return one
 
@@ -143,6 +144,11 @@ def test_a_checkpoint_that_fails_is_a_warning_unless_we_are_stopping() -> None:
     assert one.outcome.state == "failed"
 
 
+def evaluate(one: Machine, step: int) -> None:
+    for leaf in range(3):
+        one.handle(m.Evaluation(0, step, leaf, LeafResult(10, 8, 10, 1.0)))
+
+
 def promise(one: Machine, worker: int, step: int, held: tuple[int, ...] = ()) -> list[m.Action]:
     return one.handle(m.Promised(worker, one._number, step, held))
 
@@ -208,7 +214,7 @@ def test_progress_forgives_deaths() -> None:
 
 
 def test_without_replacement_the_last_death_is_the_end() -> None:
-    one = Machine(2, 8, "s", last_step=9, scores=Scores(3), replace=False)
+    one = Machine(2, 8, "s", saving=Saving(9), scores=Scores(3), replace=False)
     one.start()
     for worker in (0, 1):
         one.handle(m.Ready(worker, "host", 0))
@@ -311,8 +317,7 @@ def test_joiners_go_with_the_last_one_who_had_the_state() -> None:
 
 def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_before_it_goes_on() -> None:
     one = ready(machine(3))
-    for leaf in range(3):
-        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    evaluate(one, step=5)
     one.handle(m.Gone(0, "died", is_death=True))
     promise(one, 1, 5)
     actions = promise(one, 2, 5)
@@ -325,8 +330,7 @@ def test_a_checkpoint_that_was_asked_for_is_asked_of_the_next_first_member_befor
 
 def test_a_joiner_learns_the_newest_figures() -> None:
     one = ready(machine(2))
-    for leaf in range(3):
-        one.handle(m.Evaluation(0, 5, leaf, LeafResult(10, 8, 10, 1.0)))
+    evaluate(one, step=5)
     one.handle(m.Gone(1, "died", is_death=True))
     promise(one, 0, 5)
     assert one.generation is not None
@@ -349,7 +353,7 @@ HERE, THERE = Probe("aa", {"processor": "X", "threads": 1}), Probe("bb", {"proce
 
 
 def start_with(probes: list[Probe], **options: object) -> tuple[Machine, list[m.Action]]:
-    one = Machine(len(probes), 8, "s", last_step=9, scores=Scores(3), **options)  # type: ignore[arg-type]
+    one = Machine(len(probes), 8, "s", saving=Saving(9), scores=Scores(3), **options)  # type: ignore[arg-type]
     one.start()
     actions: list[m.Action] = []
     for worker, probe in enumerate(probes):

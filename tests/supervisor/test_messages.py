@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as e
 from lockstep.supervisor import messages
 from lockstep.supervisor.verification import Replay, Report
@@ -24,6 +25,16 @@ GOOD: list[dict[str, Any]] = [
     {"type": "checkpointed", "step": 5, "name": "step-5", "digest": "d", "reason": None, "number": 3},
     {"type": "checkpoint_failed", "step": 5, "error": "full", "reason": "stop"},
     {"type": "error", "message": "m", "where": "step 3", "user": False},
+    {
+        "type": "evaluation",
+        "step": 1,
+        "leaf": 0,
+        "count": 2,
+        "top1": 1,
+        "top5": 2,
+        "loss": 0.5,
+        "confusion": [[3, 4, 2]],
+    },
 ]
 
 
@@ -32,8 +43,15 @@ def test_messages_are_read() -> None:
     assert messages.event(7, GOOD[4]) == e.Verify(7, 1, 5, Report("s", {3: "a"}))
     assert messages.event(7, GOOD[5]) == e.Answer(7, 1, 5, Replay("s", None))
     assert messages.event(7, GOOD[6]) == e.Answer(7, 1, 5, Report("s", {3: "a"}))
+    assert messages.event(7, GOOD[-1]) == e.Evaluation(7, 1, 0, LeafResult(2, 1, 2, 0.5, ((3, 4, 2),)))
     assert messages.event(7, {"type": "something else"}) is None
     assert {message["type"] for message in GOOD} == set(messages.READERS)
+
+
+@pytest.mark.parametrize("counts", [[[3, 4, 1]], [[3, 4, 1], [3, 5, 2]], [[-1, 4, 2]], [[3, 4]], [3], [[3, 4, -2]]])
+def test_a_confusion_table_that_does_not_count_every_example_once_is_refused(counts: Any) -> None:
+    with pytest.raises(messages.MALFORMED):
+        messages.event(7, {**GOOD[-1], "confusion": counts})
 
 
 @pytest.mark.parametrize("message", GOOD, ids=lambda message: message["type"])

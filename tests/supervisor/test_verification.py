@@ -5,6 +5,7 @@ from __future__ import annotations
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import (
     Agreed,
@@ -98,17 +99,28 @@ def test_a_machine_that_is_always_wrong_is_outvoted_and_with_two_nobody_is_belie
     assert isinstance(answer(verification, Report("s", {4: "b"}), Report("s", {4: "x"})), Undecided)
 
 
+def verified_machine(workers: int, *, test_leaves: int = 1, replace: bool = True) -> Machine:
+    """A run that verifies its states, with all workers at step 0."""
+    scores, verification = Scores(test_leaves), Verification(0)
+    one = Machine(workers, 8, "s", saving=Saving(99), scores=scores, verification=verification, replace=replace)
+    one.start()
+    for worker in range(workers):
+        one.handle(m.Ready(worker, "host", 0))
+    return one
+
+
+def agree(one: Machine, workers: int, step: int) -> list[m.Action]:
+    """All report the same state."""
+    return [one.handle(m.Verify(worker, 1, step, Report("s", {}))) for worker in range(workers)][-1]
+
+
 def sent(actions: list[m.Action]) -> list[int]:
     return [action.worker for action in actions if isinstance(action, m.Send)]
 
 
 def test_the_run_goes_back_with_those_who_have_the_snapshot_and_the_others_copy_it() -> None:
-    one = Machine(3, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
-    one.start()
-    for worker in range(3):
-        one.handle(m.Ready(worker, "host", 0))
-    for worker in range(3):
-        actions = one.handle(m.Verify(worker, 1, 10, Report("s", {})))
+    one = verified_machine(3)
+    actions = agree(one, 3, step=10)
     assert [a.message for a in actions if isinstance(a, m.Send)] == [{"type": "verified", "step": 10}] * 3
     one.handle(m.Gone(2, "died", is_death=True))
     for worker in (0, 1):
@@ -133,10 +145,7 @@ def test_the_run_goes_back_with_those_who_have_the_snapshot_and_the_others_copy_
 
 
 def test_when_nobody_has_the_snapshot_all_begin_from_a_checkpoint_that_is_trusted() -> None:
-    one = Machine(2, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
-    one.start()
-    for worker in range(2):
-        one.handle(m.Ready(worker, "host", 0))
+    one = verified_machine(2)
     one.handle(m.Gone(1, "died", is_death=True))
     one.handle(m.Promised(0, 2, 5, ()))
     one.handle(m.Ready(2, "host", 0))
@@ -182,12 +191,8 @@ def test_a_checkpoint_of_wrong_bits_that_comes_late_is_discarded() -> None:
 
 def back_at_ten() -> tuple[Machine, list[m.Action]]:
     """Three workers agreed at step 10; at step 20 worker 1 was wrong, and the others went back."""
-    one = Machine(3, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0), replace=False)
-    one.start()
-    for worker in range(3):
-        one.handle(m.Ready(worker, "host", 0))
-    for worker in range(3):
-        one.handle(m.Verify(worker, 1, 10, Report("s", {})))
+    one = verified_machine(3, replace=False)
+    agree(one, 3, step=10)
     for worker in range(3):
         one.handle(m.Evaluation(worker, 20, 0, LeafResult(10, 9, 10, 1.0)))
     for worker, state in enumerate("sts"):
@@ -206,12 +211,8 @@ def test_going_back_forgets_evaluations_of_wrong_bits() -> None:
 
 
 def test_when_all_die_after_a_verdict_the_wrong_steps_are_forgotten_too() -> None:
-    one = Machine(2, 8, "s", last_step=99, scores=Scores(1), verification=Verification(0))
-    one.start()
-    for worker in range(2):
-        one.handle(m.Ready(worker, "host", 0))
-    for worker in range(2):
-        one.handle(m.Verify(worker, 1, 10, Report("s", {})))
+    one = verified_machine(2)
+    agree(one, 2, step=10)
     one.handle(m.Evaluation(0, 20, 0, LeafResult(10, 9, 10, 1.0)))
     for worker in range(2):
         one.handle(m.Gone(worker, "died", is_death=True))
@@ -224,9 +225,7 @@ def test_when_all_die_after_a_verdict_the_wrong_steps_are_forgotten_too() -> Non
 
 
 def test_two_results_of_a_test_leaf_wait_for_the_verdict() -> None:
-    one = Machine(1, 8, "s", last_step=99, scores=Scores(2), verification=Verification(0))
-    one.start()
-    one.handle(m.Ready(0, "host", 0))
+    one = verified_machine(1, test_leaves=2)
     one.handle(m.Evaluation(0, 5, 0, LeafResult(10, 9, 10, 1.0)))
     assert one.handle(m.Evaluation(0, 5, 0, LeafResult(10, 8, 10, 1.0))) == []
     assert one.outcome is None

@@ -1,0 +1,74 @@
+"""`dataset.json`: what a model must know of its data, so that a run can be used after they have gone."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lockstep.data.order import Samples
+from lockstep.data.source import Batch, Dataset
+from lockstep.errors import UserError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """Everything about a data set but its samples."""
+
+    version: int = FORMAT_VERSION
+    train_size: int
+    test_size: int
+    num_classes: int
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...] | None = None
+
+
+class Gone:
+    """The place of a source whose size is known, and whose samples are not needed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def fetch(self, samples: Samples) -> Batch:
+        raise UserError("the samples of this run were not opened")
+
+
+def describe(dataset: Dataset) -> Description:
+    return Description(
+        train_size=len(dataset.train),
+        test_size=len(dataset.test),
+        num_classes=dataset.num_classes,
+        image_shape=dataset.image_shape,
+        class_names=dataset.class_names,
+    )
+
+
+def to_plain(dataset: Dataset) -> dict[str, Any]:
+    return dataclasses.asdict(describe(dataset))
+
+
+def from_plain(plain: Any) -> Description | None:
+    """What `to_plain` wrote; None if it is missing, damaged, or of a version that is not known."""
+    try:
+        found = msgspec.convert(plain, Description)
+    except msgspec.ValidationError:
+        return None
+    return found if found.version == FORMAT_VERSION else None
+
+
+def without_samples(found: Description) -> Dataset:
+    """A data set that a model can be built for, and that cannot be read."""
+    return Dataset(
+        train=Gone(found.train_size),
+        test=Gone(found.test_size),
+        is_gone=True,
+        num_classes=found.num_classes,
+        image_shape=found.image_shape,
+    )

@@ -1,0 +1,50 @@
+"""What `--data` may be: a path, a glob, or several of these with commas between."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from lockstep.errors import UserError
+
+
+def expand(text: str) -> list[Path]:
+    """The paths that are meant, in order; each exists. A glob gives its matches sorted by name."""
+    found: list[Path] = []
+    for piece in split(text):
+        matches = _matches(piece)
+        if not matches:
+            raise UserError(f"there is no {piece}" + (": no file fits this pattern" if glob.has_magic(piece) else ""))
+        found += [path for path in matches if path not in found]
+    return found
+
+
+def absolute(text: str) -> str:
+    """The same from any working directory."""
+    pieces = split(text)
+    return ",".join(str(Path(one).resolve() if Path(one).exists() else Path(one).absolute()) for one in pieces)
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas; where a name with a comma exists as it is, it is one part."""
+    pieces = text.split(",")
+    parts: list[str] = []
+    while pieces:
+        ends = range(len(pieces), 0, -1)
+        end = next((end for end in ends if _matches(",".join(pieces[:end]).strip())), 1)
+        parts.append(",".join(pieces[:end]).strip())
+        pieces = pieces[end:]
+    return [part for part in parts if part] or [text]
+
+
+def _matches(piece: str) -> list[Path]:
+    """A path that exists as it is wins over a glob."""
+    if not piece:
+        return []
+    path = Path(piece)
+    try:
+        if path.exists():
+            return [path]
+        return [Path(one) for one in sorted(glob.glob(piece, recursive=True))]  # noqa: PTH207
+    except (OSError, ValueError):  # a name that no file system takes
+        return []

@@ -1,0 +1,34 @@
+"""Parts of a source, and a training set that gives up its end to stand in for the test set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lockstep.data.order import Samples
+from lockstep.data.source import Batch, Dataset, Source
+from lockstep.errors import UserError
+
+
+class Subset:
+    """Samples first .. stop-1 of another source, counted from 0."""
+
+    def __init__(self, source: Source, first: int, stop: int) -> None:
+        assert 0 <= first <= stop <= len(source)
+        self._source, self._first, self._stop = source, first, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    def fetch(self, samples: Samples) -> Batch:
+        return self._source.fetch(Samples(epoch=samples.epoch, index=samples.index + self._first))
+
+
+def hold_out(dataset: Dataset, count: int) -> Dataset:
+    """Keep the last samples out of the training set, and test on them; 0 leaves everything as it is."""
+    if not count:
+        return dataset
+    size = len(dataset.train)
+    if count >= size:
+        raise UserError(f"the training set has {size} samples, so {count} cannot be held out: give --hold-out less")
+    rest = size - count
+    return replace(dataset, train=Subset(dataset.train, 0, rest), test=Subset(dataset.train, rest, size))

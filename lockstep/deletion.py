@@ -1,0 +1,64 @@
+"""`lockstep runs --delete`: away with a run, and with nothing else.
+
+A directory is deleted only if it holds a run's configuration and nothing but what Lockstep writes there: `--run DIR`
+may have named a directory that has other things in it. Links are removed, never followed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
+
+from lockstep import rundirectory
+from lockstep.errors import UserError
+from lockstep.rundirectory import OWN, RunDirectory
+
+
+def check(names: Iterable[str]) -> list[RunDirectory]:
+    """The runs that are meant, each once, all of them fit to be deleted."""
+    meant = {directory.path.absolute(): directory for directory in map(rundirectory.existing, names)}
+    for directory in meant.values():
+        _refuse(directory)
+    return list(meant.values())
+
+
+def _refuse(directory: RunDirectory) -> None:
+    path = directory.path
+    if path.is_symlink():
+        raise UserError(f"{path} is a link to {path.resolve()}: name that directory, or remove the link yourself")
+    if path.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise UserError(f"{path} is the directory that you are in, or holds it: go elsewhere first")
+    directory.read_config()  # a config.json of another program is not that of a run
+    if directory.is_locked():
+        raise UserError(f"{directory.name} is running: end it first with `lockstep stop {directory.name}`")
+    for entry in sorted(path.iterdir()):
+        if not any(fnmatch(entry.name, pattern) for pattern in OWN):
+            raise UserError(f"{path} holds {entry.name}, which Lockstep did not write: move it away first")
+
+
+def delete(directory: RunDirectory) -> None:
+    """Delete a run that `check` has let through. If this is cut short, what is left still is a run."""
+    with directory.locked():
+        try:
+            for entry in list(directory.path.iterdir()):
+                if entry.name not in ("config.json", ".lock"):
+                    _remove(entry)
+            (directory.path / "config.json").unlink()
+            (directory.path / ".lock").unlink()
+            directory.path.rmdir()
+        except OSError as error:
+            raise UserError(f"{directory.path} cannot be deleted ({error.strerror}: {error.filename})") from None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def num_bytes(directory: RunDirectory) -> int:
+    """What a run takes on the disk; what links point to is not counted."""
+    return sum(path.lstat().st_size for path in directory.path.rglob("*") if not path.is_dir())

@@ -1,0 +1,134 @@
+"""`lockstep predict`: what a trained model takes pictures for. In this process, without workers and without the data.
+
+What the model must know of its data is in the run's `dataset.json`; for older runs the data are opened.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockstep import checkpoint, imagefile, models, rundirectory, selection
+from lockstep.config import Recipe
+from lockstep.data import description, open_dataset
+from lockstep.data.description import Description
+from lockstep.data.source import Batch, Dataset
+from lockstep.device import Device, choose
+from lockstep.errors import UserError
+from lockstep.progress import Display, Silent
+from lockstep.rundirectory import RunDirectory
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from PIL import Image
+
+    from lockstep.replica import Replica
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class, and how sure the model is of it."""
+
+    name: str
+    number: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one picture was taken for, the most probable class first."""
+
+    image: str
+    guesses: tuple[Guess, ...] = ()
+    problem: str | None = None
+    """Why there are no guesses: the file is missing or broken."""
+
+
+def predict(
+    run: str,
+    images: Sequence[str | Path | Image.Image],
+    *,
+    top: int = 5,
+    checkpoint: str | None = None,
+    device: str = "auto",
+    display: Display | None = None,
+) -> list[Prediction]:
+    """The first `top` guesses for every image, a file or a Pillow image, in their order. A file that cannot be read
+    gets a `problem`, and the others are predicted all the same."""
+    if top < 1:
+        raise UserError(f"--top takes a number of classes from 1 on, not {top}")
+    directory = rundirectory.existing(run)
+    recipe, _ = directory.read_config()
+    recipe = replace(recipe, device=choose(device))
+    described = _described(directory, recipe)
+    with _generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
+        replica = _load(recipe, description.without_samples(described), info)
+        return [_predict_one(replica, described, image, top) for image in images]
+
+
+def _described(directory: RunDirectory, recipe: Recipe) -> Description:
+    stored = description.from_plain(directory.read_json("dataset.json"))
+    if stored is not None:
+        return stored
+    try:
+        return description.describe(open_dataset(recipe.data, recipe.seed))
+    except UserError as error:
+        raise UserError(f"{directory.name} has no dataset.json, so its data are needed, but {error}") from None
+
+
+def _load(recipe: Recipe, dataset: Dataset, info: checkpoint.Info) -> Replica:
+    from lockstep.replica import Replica
+
+    models.check_model(recipe.model)
+    replica = Replica(recipe, dataset, max(1, info.step), Device(recipe.device, recipe.threads))
+    replica.load(checkpoint.load(info.path, dict(replica.named_state())))
+    return replica
+
+
+def _predict_one(replica: Replica, described: Description, image: str | Path | Image.Image, top: int) -> Prediction:
+    """One at a time, so that the result does not depend on the others."""
+    shape = described.image_shape
+    if not isinstance(image, str | Path):
+        return Prediction("", _guesses(replica, described, imagefile.to_array(image, shape), top))
+    try:
+        return Prediction(str(image), _guesses(replica, described, imagefile.read(Path(image), shape), top))
+    except UserError as error:
+        return Prediction(str(image), problem=str(error))
+
+
+def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.uint8], top: int) -> tuple[Guess, ...]:
+    import numpy as np
+
+    from lockstep.evaluate import inference, seen
+
+    with inference(replica):
+        batch = Batch(pixels[None], np.zeros(1, dtype=np.int64))
+        tensor, _ = replica.device.put(batch, replica.recipe.channels_last)
+        probability = seen(replica, tensor, odd=True).double().softmax(1)[0]
+        best = probability.topk(min(top, len(probability)))
+    names = described.class_names or ()
+    return tuple(
+        Guess(names[number] if number < len(names) else str(number), number, value)
+        for value, number in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    )
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """A caller's random numbers and threads are its own; setting up a replica seeds and sets them."""
+    import numpy as np
+    import torch
+
+    threads, states = torch.get_num_threads(), (torch.get_rng_state(), np.random.get_state(), random.getstate())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])

@@ -1,0 +1,50 @@
+"""The fastest way to a good accuracy on CIFAR-10 that we found for two CPU cores. docs/fast-cifar10.md tells how."""
+
+from __future__ import annotations
+
+from lockstep.config import Checkpoints, Data, Evaluation, Group, Model, Optimizer, Recipe, Schedule
+
+_BATCH, _RATE = 512, 0.15
+
+
+def fast_cifar10() -> Recipe:
+    """CIFAR-10 in minutes on two cores: the network of airbench, Muon, and images that grow.
+
+    lockstep train fast-cifar10 --data DIR --workers 2
+
+    About 12 minutes on two cores; about 90 % top1.
+    """
+    return Recipe(
+        name="fast-cifar10",
+        data=Data(
+            source="cifar10",
+            crop_padding=2,
+            pad_mode="reflect",
+            flip="alternate",
+            sizes=((0.6, 20), (1.0, 32)),
+            standardize="channel",
+        ),
+        model=Model(name="airbench"),
+        optimizer=Optimizer(
+            name="muon",
+            momentum=0.8,
+            weight_decay=0.0,
+            groups=(
+                # The logits are the last layer's outputs divided by its width, so its rate is a large one.
+                _plain("head.weight", 0.67 * _BATCH),
+                _plain("*.bias", 0.053 * _BATCH),
+            ),
+        ),
+        schedule=Schedule(name="triangular", lr=_RATE, peak=0.0),
+        label_smoothing=0.2,
+        global_batch=_BATCH,
+        leaves=8,
+        epochs=4,
+        evaluation=Evaluation(leaf_batch=250, views="mirror"),
+        checkpoints=Checkpoints(every_seconds=300.0),
+    )
+
+
+def _plain(match: str, rate: float) -> Group:
+    """Parameters that are trained by SGD with this rate at the start, and a decay that does not depend on it."""
+    return Group(match=match, lr=rate / _RATE, momentum=0.85, weight_decay=2e-6 * _BATCH / rate, orthogonal=False)

@@ -1,0 +1,26 @@
+"""`lockstep predict`: predictions as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.predict import Prediction
+
+
+def text(predictions: list[Prediction]) -> str:
+    """A line with the name of each image, and below it a line for each guess."""
+    width = max((len(guess.name) for one in predictions for guess in one.guesses), default=0)
+    blocks = []
+    for one in predictions:
+        if one.problem is None:
+            lines = [f"  {guess.name:{width}}  {guess.probability:7.2%}" for guess in one.guesses]
+            blocks.append("\n".join([one.image, *lines]))
+    return "\n".join(blocks)
+
+
+def to_json(prediction: Prediction) -> str:
+    """One object: the image, and its guesses or its problem."""
+    return json.dumps({key: value for key, value in dataclasses.asdict(prediction).items() if value is not None})

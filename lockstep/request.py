@@ -1,0 +1,205 @@
+"""What a user asks for, and the recipe and the job that it resolves to, checked but for the data."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lockstep import device, host, models, recipefile, references, strategies
+from lockstep.check import check_recipe, check_workers
+from lockstep.config import Data, Job, Model, Recipe
+from lockstep.data import EMBEDDED, check_source, paths
+from lockstep.engines import check_engine
+from lockstep.errors import UserError, unknown
+from lockstep.exchange import tree
+from lockstep.loggers import check_loggers, names_of
+from lockstep.recipes import RECIPES
+from lockstep.settings import with_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asked for; None means: as the recipe says."""
+
+    data: str | None = None
+    eval_data: str | None = None
+    hold_out: int | None = None
+    model: str | None = None
+    workers: int | None = None
+    leaves: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    stop_at: int | None = None
+    scale: float | None = None
+    precision: str | None = None
+    compile: bool | None = None
+    channels_last: bool | None = None
+    seed: int | None = None
+    threads: int | None = None
+    device: str = "auto"
+    strategy: str | None = None
+    engine: str | None = None
+    tensorboard: bool = True
+    loggers: list[str] | None = None
+    histograms_every: int | None = None
+    replace: bool = True
+    patience: float = 10.0
+    verify_every: int | None = None
+    allow_mixed: bool = False
+    settings: list[str] = field(default_factory=list)
+    program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
+
+
+def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
+    """A built-in recipe, the one that `file.py:function` returns, or the one in a file or in the directory of a run.
+
+    `above` are the files whose `base` has led here.
+    """
+    if name in RECIPES:
+        return RECIPES[name]()
+    if references.is_reference(name):
+        recipe = references.load(name)()
+        if not isinstance(recipe, Recipe):
+            raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
+        return replace(recipe, model=models.with_absolute_name(recipe.model, references.directory(name)))
+    if name.endswith(".py"):
+        raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
+    if recipefile.is_file(name):
+        return recipefile.load(name, find_recipe, above)
+    raise unknown("recipe", name, RECIPES)
+
+
+def _with_data(data: Data, asked: str) -> Data:
+    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR-10's for an embedded one).
+
+    The test set comes from there too, unless `--eval-data` says otherwise.
+    """
+    if asked in EMBEDDED:
+        return replace(data, source=asked, path=None, eval_path=None)
+    _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
+    return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=asked, eval_path=None)
+
+
+def _check_path(asked: str, what: str) -> None:
+    try:
+        paths.expand(asked)
+    except UserError as error:
+        raise UserError(f"{error}: give {what}") from None
+
+
+def with_data(data: Data, request: Request) -> Data:
+    """Everything that was asked of the data."""
+    if request.data is not None:
+        data = _with_data(data, request.data)
+    if request.eval_data is not None:
+        _check_path(request.eval_data, "the directory or the files of the test set with --eval-data")
+        data = replace(data, eval_path=request.eval_data)
+    return data if request.hold_out is None else replace(data, hold_out=request.hold_out)
+
+
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
+    """A run is resumed from any working directory."""
+    data = recipe.data
+    path, eval_path = (one and paths.absolute(one) for one in (data.path, data.eval_path))
+    return replace(recipe, data=replace(data, path=path, eval_path=eval_path))
+
+
+def resolve(recipe: Recipe, request: Request) -> Recipe:
+    """The recipe with everything that was asked for, checked but for its data."""
+    recipe = replace(recipe, data=with_data(recipe.data, request))
+    changes: dict[str, Any] = {
+        "leaves": request.leaves,
+        "global_batch": request.batch_size,
+        "seed": request.seed,
+        "threads": request.threads,
+        "scale": request.scale,
+        "stop_at": request.stop_at,
+        "precision": request.precision,
+        "compile": request.compile,
+        "channels_last": request.channels_last,
+    }
+    recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
+    if request.model is not None:
+        recipe = replace(recipe, model=with_model(recipe.model, request.model))
+    if request.lr is not None:
+        recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
+    recipe = with_length(recipe, request)
+    recipe = with_settings(recipe, request.settings)
+    wanted = recipe.device if request.device == "auto" else request.device
+    recipe = replace(recipe, device=device.choose(wanted))
+    recipe = _with_absolute_paths(replace(recipe, model=models.with_absolute_name(recipe.model, Path())))
+    check_recipe(recipe)
+    check_source(recipe.data.source)
+    models.check_model(recipe.model)
+    return recipe
+
+
+def with_model(model: Model, asked: str) -> Model:
+    """`--model`: the options of the recipe's model mean nothing to another one."""
+    return model if asked == model.name else Model(name=asked)
+
+
+def with_length(recipe: Recipe, request: Request) -> Recipe:
+    if request.steps is not None and request.epochs is not None:
+        raise UserError("give the length either with --steps or with --epochs, and not with both")
+    if request.steps is not None:
+        return replace(recipe, steps=request.steps, epochs=None)
+    if request.epochs is not None:
+        return replace(recipe, steps=None, epochs=request.epochs)
+    return recipe
+
+
+def with_end(recipe: Recipe, asked: int | None, done: int) -> Recipe:
+    """Where a run that is continued ends: as is asked for now, or where it was to end, unless it has been there."""
+    if asked is None and recipe.stop_at is not None and done < recipe.stop_at:
+        asked = recipe.stop_at
+    return replace(recipe, stop_at=asked)
+
+
+def default_workers(recipe: Recipe) -> int:
+    """As many as there are GPUs, or cores for the recipe's threads, but no more than leaves."""
+    there = device.count_gpus() if recipe.device == "cuda" else host.count_cores() // recipe.threads
+    return max(1, min(recipe.leaves, there))
+
+
+def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
+    workers = request.workers or (stored.workers if stored else default_workers(recipe))
+    job = Job(
+        workers=workers if request.workers is None else request.workers,
+        strategy=request.strategy or (stored.strategy if stored else "allreduce"),
+        engine=request.engine or (stored.engine if stored else "local"),
+        tensorboard=request.tensorboard,
+        loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
+        histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
+        replace=request.replace,
+        patience=request.patience,
+        verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),
+        allow_mixed=request.allow_mixed,
+    )
+    if job.verify_every < 0:
+        raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
+    if job.histograms_every < 0:
+        raise UserError(
+            f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
+        )
+    check_loggers(names_of(job))
+    check_workers(recipe, job.workers)
+    strategies.check_strategy(job.strategy)
+    check_engine(job.engine)
+    return job
+
+
+def _first_given(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def cost_of_workers(recipe: Recipe, workers: int) -> str | None:
+    """What a number of workers that does not divide the leaves costs, in words."""
+    effective = tree.effective_members(recipe.leaves, workers)
+    if effective == workers:
+        return None
+    return f"{workers} workers share {recipe.leaves} leaves: as fast as {effective}"

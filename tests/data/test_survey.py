@@ -1,0 +1,71 @@
+"""`lockstep data check`: what is there, and everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep import cli
+from tests.data import files
+from tests.data.test_cifar import write, write100
+
+
+def check(path: object, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli.main(["data", "check", str(path)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_directory_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    code, out, err = check(tmp_path, capsys)
+    assert (code, err) == (0, "")
+    assert "CIFAR-10: 30 training images, 10 test images" in out
+    assert "data_batch_2.bin, 10 images" in out
+    assert "10 classes: airplane, automobile" in out
+    assert " images of a class" in out
+
+
+def test_both_data_sets_below_one_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "cifar-10-batches-bin")
+    write100(tmp_path / "cifar-100-binary")
+    code, out, _ = check(tmp_path, capsys)
+    assert code == 0
+    assert out.index("CIFAR-10:") < out.index("CIFAR-100: 30 training images, 10 test images")
+    assert "coarse label: 20 classes without names" in out
+    assert "classes have none" in out
+
+
+@pytest.mark.parametrize("source", ["cifar10", "cifar100"])
+def test_archives_and_single_files_are_recognised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    make = files.cifar10 if source == "cifar10" else files.cifar100
+    title = "CIFAR-10:" if source == "cifar10" else "CIFAR-100:"
+    folder, contents = files.version(source, "python", make(30), make(10))
+    path = files.write_tar(tmp_path / "some.tar.gz", folder, contents)
+    assert f"{title} 30 training images, 10 test images" in check(path, capsys)[1]
+    (tmp_path / "mine.bin").write_bytes(make(7).tobytes())
+    assert f"{title} 7 training images, 0 test images" in check(tmp_path / "mine.bin", capsys)[1]
+
+
+def test_every_problem_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F6: not only the first; exit code 2."""
+    write(tmp_path)
+    (tmp_path / "data_batch_1.bin").write_bytes(b"")
+    with (tmp_path / "data_batch_3.bin").open("ab") as file:
+        file.write(b"x")
+    code, out, err = check(tmp_path, capsys)
+    assert code == 2
+    assert "data_batch_1.bin is empty" in err
+    assert "data_batch_3.bin is truncated" in err
+    assert "10 training images, 10 test images" in out
+
+
+@pytest.mark.parametrize("what", ["nothing", "."])
+def test_paths_without_data(workspace: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+    code, out, err = check(what, capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("lockstep: ")
+    assert err.count("\n") == 1

@@ -1,0 +1,36 @@
+"""What is mistyped gets the nearest known name, in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.cli import main
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("trian demo", "unknown command 'trian': did you mean 'train'?"),
+        ("train demo --wokers 2", "unknown option '--wokers': did you mean '--workers'?"),
+        ("train demo --wokers=2", "unknown option '--wokers': did you mean '--workers'?"),
+        ("runs --josn", "did you mean '--json'?"),
+        ("train demo --device cdua", "unknown value of --device 'cdua': did you mean 'cuda'?"),
+        ("train demo --precision fp23", "did you mean 'fp32'?"),
+        ("train demo another", "'another' is one argument too many; see `lockstep train --help`"),
+        ("train demo --steps many", "argument --steps: invalid int value: 'many'; see `lockstep train --help`"),
+        ("evaluate", "arguments are required: RUN; see `lockstep evaluate --help`"),
+        ("", "arguments are required: COMMAND; see `lockstep --help`"),
+        ("train demo --qqq", "unknown option '--qqq'"),
+    ],
+)
+def test_a_mistyped_argument_is_one_sentence(typed: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(typed.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert sentence in shown.err
+
+
+def test_options_may_still_be_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "demo", "--batch", "64"]) == 0
+    assert '"global_batch": 64' in capsys.readouterr().out

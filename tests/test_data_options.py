@@ -1,0 +1,77 @@
+"""What a user can say about data: the digest follows the samples, and not how they are packed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep.api import _ignored
+from lockstep.data import open_dataset
+from lockstep.errors import UserError
+from lockstep.recipes.demo import demo
+from lockstep.request import Request, resolve
+from lockstep.rundirectory import RunDirectory
+from tests.conftest import Command, digest_in
+from tests.data import files
+from tests.data.test_cifar import write
+from tests.test_resume import TINY
+
+SHORT = [*TINY, "--steps", "3"]
+
+
+def test_one_digest_for_every_version_and_number_of_workers(lockstep: Command, workspace: Path) -> None:
+    """F2 F3 F4 F5: CIFAR-100 from pickles in an archive, and from binary files by a glob; another label differs."""
+    records = files.cifar100(60)
+    packed = files.write_tar(workspace / "a.tar.gz", *files.version("cifar100", "python", records[:50], records[50:]))
+    folder = files.write_folder(workspace, *files.version("cifar100", "binary", records[:50], records[50:]))
+    cifar100 = ["train", *SHORT, "--set", "data.source=cifar100"]
+    one = digest_in(lockstep(*cifar100, "--data", packed.name, "--workers", "1", "--run", "one"))
+    two = digest_in(lockstep(*cifar100, "--data", f"{folder.name}/tr*.bin", "--workers", "2", "--run", "two"))
+    assert one == two
+    coarse = lockstep(*cifar100, "--data", packed.name, "--set", "data.labels=coarse", "--workers", "1")
+    assert digest_in(coarse) != one
+
+
+def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> None:
+    """F11: the digest does not depend on the workers; the mean becomes a part of the run, and tests on the test set
+    use it too."""
+    channel = ["train", *SHORT, "--hold-out", "500", "--set", "data.standardize=channel"]
+    one = lockstep(*channel, "--workers", "1", "--run", "one")
+    two = lockstep(*channel, "--workers", "2", "--run", "two")
+    assert digest_in(one) == digest_in(two)
+    assert "on 250 held-out images" in one.stdout
+    recipe, _ = RunDirectory(workspace / "runs/one").read_config()
+    assert recipe.data.mean == open_dataset(recipe.data, 0).channels.mean
+    asked = replace(recipe, data=replace(recipe.data, mean=(), deviation=()))
+    assert _ignored(stored=recipe, asked=asked) == []  # as in a rerun with --resume
+    tested = lockstep("evaluate", "one", "--hold-out", "0")
+    assert "on 250 test images" in tested.stdout
+
+
+def resolved(**asked: object) -> dict[str, object]:
+    return json.loads(json.dumps(vars(resolve(demo(), Request(**asked)).data)))  # type: ignore[arg-type, no-any-return]
+
+
+def test_paths_are_stored_as_absolute_ones(workspace: Path) -> None:
+    """A run is resumed from any directory."""
+    write(workspace / "some")
+    data = resolved(data="some/data_batch_?.bin,some/test_batch.bin", eval_data="some")
+    assert data["path"] == f"{workspace}/some/data_batch_?.bin,{workspace}/some/test_batch.bin"
+    assert data["eval_path"] == f"{workspace}/some"
+    assert data["source"] == "cifar10"
+    assert resolved(settings=["data.source=cifar10", "data.path=some"])["path"] == f"{workspace}/some"
+
+
+def test_contradictions_are_refused(workspace: Path) -> None:
+    write(workspace / "some")
+    with pytest.raises(UserError, match="and not on both"):
+        resolved(data="some", eval_data="some", hold_out=5)
+    with pytest.raises(UserError, match="there is no other: give the directory or the files of the test set"):
+        resolved(eval_data="other")
+    with pytest.raises(UserError, match="give both, or none"):
+        resolved(settings=["data.mean=[1, 2, 3]"])
+    with pytest.raises(UserError, match="must be a positive number"):
+        resolved(settings=["data.mean=[1, 2, 3]", "data.deviation=[1, 0, 1]"])

@@ -1,0 +1,79 @@
+"""What a RUN on the command line means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockstep.config import Job
+from lockstep.errors import UserError
+from lockstep.recipes.demo import demo
+from lockstep.rundirectory import RunDirectory, existing, for_new_run
+
+
+def make_run(path: str, age: int = 0) -> RunDirectory:
+    """A run that was started so many seconds ago."""
+    directory = RunDirectory(Path(path))
+    (directory.path / "checkpoints").mkdir(parents=True)
+    (directory.path / "logs").mkdir()
+    directory.write_config(demo(), Job(workers=1))
+    started = 1e9 - age
+    os.utime(directory.path / "config.json", (started, started))
+    return directory
+
+
+@pytest.fixture
+def three(workspace: Path) -> Path:
+    for age, name in enumerate(("demo-2", "other", "demo-1")):
+        make_run(f"runs/{name}", age)
+    return workspace
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("last", "demo-2"),
+        ("last~0", "demo-2"),
+        ("last~", "other"),
+        ("last~1", "other"),
+        ("last~2", "demo-1"),
+        ("demo-1", "demo-1"),
+        ("runs/other", "other"),
+    ],
+)
+def test_runs_are_counted_back_from_the_last(run: str, name: str) -> None:
+    assert existing(run).name == name
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        ("last~3", "there is no run last~3: there are 3 runs in runs/, and the oldest is last~2"),
+        ("demo-2x", "unknown run 'demo-2x': did you mean 'demo-2'?"),
+        ("runs/demo-2x", "runs/demo-2x is not a run: it has no config.json; did you mean 'runs/demo-2'?"),
+        ("last~x", "unknown run"),
+    ],
+)
+def test_a_run_that_is_not_there(run: str, sentence: str) -> None:
+    with pytest.raises(UserError) as raised:
+        existing(run)
+    assert sentence in str(raised.value)
+
+
+def test_counting_back_with_one_run_and_with_none(workspace: Path) -> None:
+    with pytest.raises(UserError, match="there is no run in runs/ yet"):
+        existing("last~1")
+    make_run("runs/only")
+    with pytest.raises(UserError, match=r"there is one run in runs/, and the oldest is last$"):
+        existing("last~1")
+
+
+@pytest.mark.parametrize("name", ["last", "last~1"])
+def test_no_run_can_have_a_name_that_means_another_one(workspace: Path, name: str) -> None:
+    with pytest.raises(UserError, match="choose another name"):
+        for_new_run(name, "demo")
+    assert for_new_run("last-1", "demo").name == "last-1"
