@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from lockstep.models.norm import batch_norm
 
@@ -31,8 +32,15 @@ def small(
         *layer(width, 2 * width, 2),
         *layer(2 * width, 2 * width, 1),
         *layer(2 * width, 4 * width, 2),
-        nn.AdaptiveMaxPool2d(1),
+        GlobalMaxPool(),
         nn.Flatten(),
         nn.Dropout(dropout),
         nn.Linear(4 * width, num_classes),
     )
+
+
+class GlobalMaxPool(nn.Module):
+    """As nn.AdaptiveMaxPool2d(1), whose gradient PyTorch refuses to compute on a GPU when bits have to repeat."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.max_pool2d(images, images.shape[2:])

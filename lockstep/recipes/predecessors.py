@@ -64,7 +64,7 @@ def resnet50_6n2_cifar10() -> Recipe:
     return Recipe(
         name="resnet50-6n2-cifar10",
         data=Data(source="cifar10", crop_padding=4, flip=True, standardize="image"),
-        model=Model(name="resnet-cifar", options={"depth": 50}),
+        model=Model(name="resnet-cifar", options={"depth": 50, "version": 2, "shortcut": "projection-each-stage"}),
         optimizer=Optimizer(momentum=0.9, weight_decay=2e-4),
         schedule=_P_STEPS,
         global_batch=128,
