@@ -14,8 +14,7 @@ def expand(text: str) -> list[Path]:
     for piece in split(text):
         matches = _matches(piece)
         if not matches:
-            hint = "no file fits this pattern" if glob.has_magic(piece) else "give the directory or files of the data"
-            raise UserError(f"there is no {piece}: {hint}")
+            raise UserError(f"there is no {piece}" + (": no file fits this pattern" if glob.has_magic(piece) else ""))
         found += [path for path in matches if path not in found]
     return found
 

@@ -1,10 +1,10 @@
-"""The fastest way to a good accuracy on CIFAR-10 that we found for two CPU cores. docs/fast-cifar10.md tells how."""
+"""The fastest way to a good accuracy on CIFAR-10 on two CPU cores, as far as we have come: see docs/fast-cifar10.md."""
 
 from __future__ import annotations
 
 from lockstep.config import Checkpoints, Data, Evaluation, Group, Model, Optimizer, Recipe, Schedule
 
-_BATCH, _RATE = 512, 0.15
+_BATCH, _RATE = 512, 0.08
 
 
 def fast_cifar10() -> Recipe:
@@ -12,7 +12,8 @@ def fast_cifar10() -> Recipe:
 
     lockstep train fast-cifar10 --data DIR --workers 2
 
-    About 12 minutes on two cores; about 90 % top1.
+    About 18 minutes on two cores. 90 % top1 is the aim, and not measured yet: a shorter and less tuned setting had
+    86.6 % on held-out images of the JPEG copy.
     """
     return Recipe(
         name="fast-cifar10",
@@ -21,7 +22,7 @@ def fast_cifar10() -> Recipe:
             crop_padding=2,
             pad_mode="reflect",
             flip="alternate",
-            sizes=((0.6, 20), (1.0, 32)),
+            sizes=((0.4, 20), (0.7, 24), (1.0, 32)),
             standardize="channel",
         ),
         model=Model(name="airbench"),
@@ -39,7 +40,7 @@ def fast_cifar10() -> Recipe:
         label_smoothing=0.2,
         global_batch=_BATCH,
         leaves=8,
-        epochs=4,
+        epochs=7,
         evaluation=Evaluation(leaf_batch=250, views="mirror"),
         checkpoints=Checkpoints(every_seconds=300.0),
     )
