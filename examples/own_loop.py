@@ -4,8 +4,7 @@ A sketch: the forward pass, the loss and the order of things are yours; leaves, 
 It runs as the program of a worker (see tests/test_own_loop.py) and ends on the digest of the built-in loop.
 """
 
-import torch.nn.functional as F
-
+from lockstep import mixing
 from lockstep.worker import joined
 
 with joined() as worker:
@@ -14,10 +13,11 @@ with joined() as worker:
     while step.index < worker.last:
         while not step.done:
             for leaf in step.missing():
-                images, labels = replica.device.put(strategy.batch(leaf), worker.recipe.channels_last)
+                batch = strategy.batch(leaf)
+                images, labels = replica.device.put(batch, worker.recipe.channels_last)
                 contribution = replica.begin_leaf(leaf.seed)
-                logits = replica.logits(images, leaf.step)
-                loss = F.cross_entropy(logits, labels)
+                logits = replica.logits(images, leaf.step, batch.mix)
+                loss = mixing.loss(logits, labels, batch.mix, worker.recipe.label_smoothing)
                 loss.backward()
                 replica.end_leaf(contribution, loss, logits, labels)
                 step.hold(leaf, contribution)

@@ -76,7 +76,7 @@ def train(
     request, display = request or Request(), display or Silent()
     if resume and run is None:
         raise UserError("--resume needs the name of the run: give --run NAME, or use `lockstep resume last`")
-    recipe = resolve(find_recipe(recipe_name), request)
+    recipe = _unmeasured(resolve(find_recipe(recipe_name), request))
     directory = rundirectory.for_new_run(run, recipe.name)
     if directory.exists():
         if not resume:
@@ -155,7 +155,7 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
 
 def _was_measured(key: str, asked: Any) -> bool:
     """Whether a command left open what the run measured at its start."""
-    return key in ("data.mean", "data.deviation") and not asked
+    return key in ("data.mean", "data.deviation", "data.measured") and not asked
 
 
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
@@ -229,7 +229,15 @@ def _with_channels(recipe: Recipe, dataset: Dataset) -> Recipe:
     if recipe.data.standardize != "channel" or recipe.data.mean:
         return recipe
     channels = dataset.channels
-    return replace(recipe, data=replace(recipe.data, mean=channels.mean, deviation=channels.deviation))
+    measured = replace(recipe.data, mean=channels.mean, deviation=channels.deviation, measured=True)
+    return replace(recipe, data=measured)
+
+
+def _unmeasured(recipe: Recipe) -> Recipe:
+    """The run that serves as a recipe may have been of other data."""
+    if not recipe.data.measured:
+        return recipe
+    return replace(recipe, data=replace(recipe.data, mean=(), deviation=(), measured=False))
 
 
 def _supervise(plan: supervisor.Plan, display: Display) -> Run:

@@ -22,7 +22,7 @@ def check_recipe(recipe: Recipe) -> None:
         f"the number of leaves must be a power of two, not {r.leaves}: try {_nearest_power_of_two(r.leaves)}",
     )
     require(r.global_batch >= 1, f"the batch size must be positive, not {r.global_batch}")
-    require(0 < r.scale < math.inf, f"the scale must be a positive number, not {r.scale:g}")
+    require(0 < r.scale <= 1e6, f"the scale must be a positive number of at most a million, not {r.scale:g}")
     require(
         r.scale != 1 or r.global_batch % r.leaves == 0,
         f"a batch of {r.global_batch} cannot be cut into {r.leaves} equal leaves: take a batch size of "
@@ -50,7 +50,7 @@ def check_recipe(recipe: Recipe) -> None:
     require(0 <= r.label_smoothing < 1, f"label_smoothing must be in [0, 1), not {r.label_smoothing}")
     require(0 <= r.average < 1, f"the decay of the average must be in [0, 1), not {r.average}")
     require(0 <= r.seed < 2**63, f"the seed must be between 0 and 2**63 - 1, not {r.seed}")
-    check_data(r.data, r.leaf_batch)
+    check_data(r.data, scaled(r).leaf_batch)
     require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
     require(
         min(r.evaluation.every_steps, r.evaluation.max_leaves) >= 0, "the numbers of `evaluation` must not be negative"
@@ -79,11 +79,19 @@ def check_optimizer(o: Optimizer) -> None:
     require(0 < o.epsilon < math.inf, f"epsilon must be positive, not {o.epsilon}")
     require(0 <= o.weight_decay < math.inf, f"weight decay must not be negative, but is {o.weight_decay}")
     for group in o.groups:
-        check_group(group)
+        check_group(group, o.name)
     require(0 <= o.clip_norm < math.inf, f"clip_norm must be positive, or 0 for never, not {o.clip_norm}")
 
 
-def check_group(g: Group) -> None:
+def check_group(g: Group, optimizer: str) -> None:
+    require(
+        g.orthogonal is None or optimizer == "muon",
+        f"only the optimizer muon has orthogonal updates: leave `orthogonal` out of the group {g.match!r}",
+    )
+    require(
+        g.momentum is None or optimizer != "adamw",
+        f"the optimizer adamw has betas and no momentum: leave it out of the group {g.match!r}",
+    )
     require(0 <= g.lr < math.inf, f"the factor of the learning rate of {g.match!r} must not be negative, but is {g.lr}")
     require(g.momentum is None or 0 <= g.momentum < 1, f"the momentum of {g.match!r} must be in [0, 1)")
     require(g.weight_decay is None or g.weight_decay >= 0, f"the weight decay of {g.match!r} must not be negative")
@@ -130,7 +138,9 @@ def check_data(data: Data, leaf_batch: int) -> None:
     )
     until = [fraction for fraction, _ in data.sizes]
     require(
-        all(side >= 1 for _, side in data.sizes) and until == sorted(until) and until[-1:] in ([], [1.0]),
+        all(1 <= side <= 4096 and 0 < fraction <= 1 for fraction, side in data.sizes)
+        and until == sorted(until)
+        and until[-1:] in ([], [1.0]),
         "data.sizes takes pairs of a fraction of the run and a side in pixels, ascending, the last fraction being 1, "
         "such as [[0.6, 16], [1, 24]]",
     )

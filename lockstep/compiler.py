@@ -43,8 +43,9 @@ def check(device: str) -> None:
         raise UserError("--compile on a GPU needs triton: install the package triton, or leave out --compile")
 
 
-def compiled(model: nn.Module, device: str, threads: int) -> nn.Module:
-    """The model with forward and backward compiled, for fixed shapes. It shares parameters and buffers."""
+def compiled(model: nn.Module, device: str, threads: int, num_shapes: int = 1) -> nn.Module:
+    """The model with forward and backward compiled, for so many fixed shapes of a leaf. It shares parameters and
+    buffers."""
     import torch
 
     check(device)
@@ -57,5 +58,7 @@ def compiled(model: nn.Module, device: str, threads: int) -> nn.Module:
     torch._inductor.config.fallback_random = True  # dropout draws what it draws without the compiler
     # Beyond the limit it would go on uncompiled, with other bits, at a moment that depends on what came before.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    # For each shape, in training and in evaluation.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * num_shapes + 2)
     made: nn.Module = torch.compile(model, dynamic=False)  # type: ignore[assignment]
     return made

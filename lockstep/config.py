@@ -57,6 +57,8 @@ class Data:
     """What "channel" subtracts from each channel, pixels being 0 to 255; empty: measured at the start of the run."""
     deviation: tuple[float, ...] = ()
     """What "channel" divides each channel by; empty: measured at the start of the run."""
+    measured: bool = False
+    """Whether these were measured when the run began, and not given: a new run measures them anew."""
     prefetch: int = 2
     """Leaves read ahead of the one being computed."""
 
@@ -271,3 +273,6 @@ def _refuse_unknown_keys(plain: Any, cls: type[Any], where: str) -> None:
         default = known[key].default
         if dataclasses.is_dataclass(default):
             _refuse_unknown_keys(value, type(default), where)
+        if (cls, key) == (Optimizer, "groups") and isinstance(value, list | tuple):
+            for group in value:
+                _refuse_unknown_keys(group, Group, where)

@@ -17,6 +17,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration: they bring small singular values near 1 in few rounds."""
 
 
+SMALLEST_NORM = 1e-7
 ROUNDS = 3
 """Of the iteration; five are nearer to orthogonal and cost more, with no gain in accuracy."""
 
@@ -50,7 +51,7 @@ def orthogonal_update(weight: Tensor, gradient: Tensor, buffer: Tensor, group: d
     """The kernel goes back to the norm sqrt(rows), which takes the place of weight decay, and then takes its step."""
     buffer.mul_(group["momentum"]).add_(gradient)
     direction = gradient.add(buffer, alpha=group["momentum"]).flatten(1)
-    weight.mul_(len(weight) ** 0.5 / weight.norm())
+    weight.mul_(len(weight) ** 0.5 / weight.norm().clamp_min(SMALLEST_NORM))
     weight.sub_(orthogonalized(direction, group["rounds"]).view(weight.shape), alpha=group["lr"])
 
 
@@ -59,7 +60,7 @@ def orthogonalized(matrix: Tensor, rounds: int) -> Tensor:
     if len(matrix) > matrix[0].numel():
         return orthogonalized(matrix.T, rounds).T
     a, b, c = COEFFICIENTS
-    matrix = matrix / (matrix.norm() + 1e-7)
+    matrix = matrix / (matrix.norm() + SMALLEST_NORM)
     for _ in range(rounds):
         gram = matrix @ matrix.T
         matrix = torch.addmm(matrix, torch.addmm(gram, gram, gram, beta=b, alpha=c), matrix, beta=a)

@@ -45,6 +45,8 @@ def settings_of(config: Optimizer, name: str, parameter: Tensor) -> dict[str, An
     if own is not None:
         given = {"lr_factor": own.lr, "weight_decay": own.weight_decay, "momentum": own.momentum}
         settings |= {key: value for key, value in given.items() if value is not None}
+    if own is not None and own.orthogonal and parameter.dim() < 2:
+        raise UserError(f"{name} has one dimension, so its update cannot be orthogonal: leave it out of {own.match!r}")
     if config.name == "muon":
         settings["orthogonal"] = parameter.dim() >= 2 if own is None or own.orthogonal is None else own.orthogonal
     return settings

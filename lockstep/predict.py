@@ -64,7 +64,7 @@ def predict(
         raise UserError(f"--top takes a number of classes from 1 on, not {top}")
     directory = rundirectory.existing(run)
     recipe, _ = directory.read_config()
-    recipe = replace(recipe, device=choose(device))
+    recipe = replace(recipe, device=choose(device), compile=False)
     described = _described(directory, recipe)
     with _generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
         replica = _load(recipe, description.without_samples(described), info)
@@ -85,9 +85,15 @@ def _load(recipe: Recipe, dataset: Dataset, info: checkpoint.Info) -> Replica:
     from lockstep.replica import Replica
 
     models.check_model(recipe.model)
-    replica = Replica(recipe, dataset, max(1, info.step), Device(recipe.device, recipe.threads))
+    replica = Replica(recipe, dataset, max(1, info.step), _device(recipe))
     replica.load(checkpoint.load(info.path, dict(replica.named_state())))
     return replica
+
+
+def _device(recipe: Recipe) -> Device:
+    """In the precision of the training, but for TF32 where there is no GPU."""
+    precision = "fp32" if recipe.precision == "tf32" and recipe.device != "cuda" else recipe.precision
+    return Device(recipe.device, recipe.threads, precision)
 
 
 def _predict_one(replica: Replica, described: Description, image: str | Path | Image.Image, top: int) -> Prediction:
@@ -120,14 +126,16 @@ def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.ui
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """A caller's random numbers and threads are its own; setting up a replica seeds and sets them."""
+    """A caller's random numbers, threads and choice of algorithms are its own; setting up a replica changes them."""
     import numpy as np
     import torch
 
+    deterministic = torch.are_deterministic_algorithms_enabled()
     threads, states = torch.get_num_threads(), (torch.get_rng_state(), np.random.get_state(), random.getstate())
     try:
         yield
     finally:
+        torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
         torch.set_num_threads(threads)
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])

@@ -22,11 +22,13 @@ from lockstep import signatures
 from lockstep.errors import UserError, unknown
 
 MODULE = re.compile(r"(.*/)?[^\W\d]\w*(\.[^\W\d]\w*)*")
+TIMM = "timm:"
+"""How models of that library are named, which looks like a module and is none of the user's."""
 
 
 def is_reference(text: str) -> bool:
     where, colon, _ = text.rpartition(":")
-    return bool(colon) and (_is_file(where) or MODULE.fullmatch(where) is not None)
+    return bool(colon) and not text.startswith(TIMM) and (_is_file(where) or MODULE.fullmatch(where) is not None)
 
 
 def directory(text: str) -> Path:

@@ -55,7 +55,10 @@ class Replica:
         self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
         self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
         self.model.train()
-        self._compiled = compiler.compiled(self.model, recipe.device, recipe.threads) if recipe.compile else self.model
+        shapes = len(self.preprocess.first_steps())
+        self._compiled = (
+            compiler.compiled(self.model, recipe.device, recipe.threads, shapes) if recipe.compile else self.model
+        )
 
     def _initialize_from(self, dataset: Dataset) -> None:
         """Show the first training images to a model that takes weights from them; to all replicas the same."""

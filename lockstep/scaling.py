@@ -19,7 +19,7 @@ def scaled(recipe: Recipe) -> Recipe:
     """The recipe that is trained: the same without a scale, or with its scale worked in and 1 in its place."""
     if recipe.scale == 1:
         return recipe
-    scale = _exact(recipe.scale)
+    scale = exact(recipe.scale)
     by_rate = recipe.schedule.with_scale == "rate"
     divisor = float(scale) if by_rate else math.sqrt(scale)
     schedule = _in_fewer_steps(recipe.schedule, divisor)
@@ -55,7 +55,7 @@ def _in_fewer_steps(schedule: Schedule, divisor: float) -> Schedule:
 
 def _at_higher_rate(schedule: Schedule, scale: float) -> Schedule:
     """The rate times the scale. Above 1 it is warmed up to, from the single-worker rate; a triangle rises anyway."""
-    schedule = replace(schedule, lr=float(_exact(schedule.lr) * _exact(scale)))
+    schedule = replace(schedule, lr=float(exact(schedule.lr) * exact(scale)))
     if scale < 1 or schedule.name == "triangular":
         return schedule
     if schedule.warmup == 0:
@@ -64,9 +64,9 @@ def _at_higher_rate(schedule: Schedule, scale: float) -> Schedule:
 
 
 def _divided(number: float, divisor: float) -> float:
-    return float(_exact(number) / _exact(divisor))
+    return float(exact(number) / exact(divisor))
 
 
-def _exact(number: float) -> Fraction:
+def exact(number: float) -> Fraction:
     """What was written, 0.1 being a tenth."""
     return Fraction(str(number))

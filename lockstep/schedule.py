@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from lockstep.config import Schedule
+from lockstep.scaling import exact
 
 LearningRate = Callable[[int], float]
 
@@ -19,8 +20,8 @@ def learning_rate(schedule: Schedule, num_steps: int, steps_per_epoch: float | F
     units = {"steps": Fraction(1), "epochs": Fraction(steps_per_epoch), "fraction": Fraction(num_steps)}
     unit = units[schedule.unit]
     warmup = schedule.warmup * float(units[schedule.warmup_unit or schedule.unit])
-    boundaries = [math.ceil(_exact(boundary) * unit) for boundary in schedule.boundaries]
-    peak = float(_exact(schedule.peak) * unit)
+    boundaries = [math.ceil(exact(boundary) * unit) for boundary in schedule.boundaries]
+    peak = float(exact(schedule.peak) * unit)
 
     def warmed(step: int) -> float:
         if step >= warmup:
@@ -49,8 +50,3 @@ def learning_rate(schedule: Schedule, num_steps: int, steps_per_epoch: float | F
 
 def _line(start: float, end: float, position: float, length: float) -> float:
     return start + (end - start) * position / length
-
-
-def _exact(number: float) -> Fraction:
-    """What was written: 0.1 is a tenth, so that a tenth of 30 steps are 3 and not a little more."""
-    return Fraction(str(number))

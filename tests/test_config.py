@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Data, Job, Model, Optimizer, Recipe, Schedule, from_plain, to_plain
+from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.classic import resnet20_cifar10
@@ -57,6 +57,7 @@ def test_another_model_starts_from_its_own_defaults() -> None:
         ("schedule.name=linear", "linear"),
         ("nothing.at.all=1", "unknown key"),
         ("data.flip=sometimes", "sometimes"),
+        ('optimizer.groups=[{"match": "*", "lrr": 1}]', "unknown key 'lrr': did you mean 'lr'"),
         ("data.pad_mode=black", "black"),
         ("data.policy=auto", "auto"),
     ],
@@ -102,6 +103,11 @@ def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
         ({"optimizer": Optimizer(momentum=0.0, nesterov=True)}, "Nesterov"),
         ({"optimizer": Optimizer(name="adamw", momentum_correction=False)}, "only with the optimizer sgd"),
         ({"optimizer": Optimizer(betas=(0.9, 1.0))}, "betas"),
+        ({"optimizer": Optimizer(groups=(Group(match="x", orthogonal=True),))}, "only the optimizer muon"),
+        ({"optimizer": Optimizer(name="adamw", groups=(Group(match="x", momentum=0.9),))}, "no momentum"),
+        ({"optimizer": Optimizer(groups=(Group(match="x", lr=-1.0),))}, "must not be negative"),
+        ({"data": Data(mixup=0.2), "global_batch": 8, "scale": 0.5}, "a leaf has only one"),
+        ({"scale": 1e300}, "at most a million"),
         ({"optimizer": Optimizer(epsilon=0.0)}, "epsilon"),
         ({"optimizer": Optimizer(weight_decay=float("nan"))}, "weight decay"),
         ({"optimizer": Optimizer(clip_norm=-1.0)}, "clip_norm"),

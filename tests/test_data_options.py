@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep import api
 from lockstep.api import _ignored
+from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
@@ -45,10 +47,27 @@ def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> No
     assert "on 250 held-out images" in one.stdout
     recipe, _ = RunDirectory(workspace / "runs/one").read_config()
     assert recipe.data.mean == open_dataset(recipe.data, 0).channels.mean
-    asked = replace(recipe, data=replace(recipe.data, mean=(), deviation=()))
+    asked = replace(recipe, data=replace(recipe.data, mean=(), deviation=(), measured=False))
     assert _ignored(stored=recipe, asked=asked) == []  # as in a rerun with --resume
     tested = lockstep("evaluate", "one", "--hold-out", "0")
     assert "on 250 test images" in tested.stdout
+
+
+def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not so the same data, which give the same numbers, and not numbers that were given."""
+    monkeypatch.setattr(api, "_supervise", lambda plan, display: plan)
+
+    def data_of(recipe: str, run: str, **asked: object) -> Data:
+        return api.train(recipe, Request(workers=1, **asked), run=run).recipe.data  # type: ignore[attr-defined, arg-type, no-any-return]
+
+    first = data_of("demo", "first", settings=["data.standardize=channel"])
+    assert first.measured
+    assert data_of("runs/first", "same") == first
+    other = data_of("runs/first", "other", data="synthetic")
+    assert other.measured
+    assert other.mean != first.mean
+    settings = ["data.standardize=channel", "data.mean=[1,2,3]", "data.deviation=[4,5,6]"]
+    assert data_of("demo", "given", settings=settings).mean == (1.0, 2.0, 3.0)
 
 
 def resolved(**asked: object) -> dict[str, object]:

@@ -46,3 +46,12 @@ def test_other_parameters_are_trained_as_by_sgd_with_nesterov() -> None:
         sgd.step()
     assert torch.allclose(ours, theirs, atol=1e-6)
     assert not torch.allclose(ours, torch.ones(5), atol=0.1)
+
+
+def test_a_kernel_that_is_zero_gets_its_first_step_and_no_nan() -> None:
+    """As the last layers of many networks are at the start."""
+    kernel = torch.nn.Parameter(torch.zeros(4, 6))
+    kernel.grad = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    Muon([{"params": [kernel], "orthogonal": True, "lr": 0.1, "momentum": 0.0}]).step()
+    assert torch.isfinite(kernel).all()
+    assert kernel.abs().sum() > 0

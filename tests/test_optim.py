@@ -222,6 +222,11 @@ def test_a_group_that_matches_nothing_is_refused() -> None:
         optim.groups(Optimizer(groups=(Group(match="hed.*"),)), nn.Linear(2, 2))
 
 
+def test_an_orthogonal_update_of_one_dimension_is_refused() -> None:
+    with pytest.raises(UserError, match="bias has one dimension"):
+        optim.groups(Optimizer(name="muon", groups=(Group(match="*", orthogonal=True),)), nn.Linear(2, 2))
+
+
 def test_muon_makes_kernels_orthogonal_and_leaves_out_what_a_group_says() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2))
     built = optim.build(Optimizer(name="muon", groups=(Group(match="2.*", orthogonal=False),)), model)

@@ -34,7 +34,7 @@ def test_a_recipe_and_its_model_in_a_file_elsewhere(workspace: Path) -> None:
 
 
 def test_the_sketch_ends_on_the_digest_of_the_built_in_loop(workspace: Path) -> None:
-    settings = ["evaluation.max_leaves=1"]
+    settings = ["evaluation.max_leaves=1", "data.mixup=0.4", "label_smoothing=0.1"]
 
     def digest(workers: int, own: bool) -> str | None:
         program = {"program": (sys.executable, str(REPOSITORY / "examples/own_loop.py"))} if own else {}

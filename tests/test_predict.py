@@ -90,7 +90,24 @@ def test_an_older_run_needs_its_data(there: Path) -> None:
         api.predict("run", ["0.png"])
 
 
+def test_the_precision_is_that_of_the_training_and_no_compiler_is_needed(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    config = there / "runs/run/config.json"
+    plain = api.predict("run", ["0.png"])[0].guesses[0].probability
+    document = json.loads(config.read_text())
+    document["recipe"] |= {"precision": "bf16", "compile": True}
+    config.write_text(json.dumps(document))
+    assert api.predict("run", ["0.png"])[0].guesses[0].probability != plain
+    document["recipe"]["precision"] = "tf32"  # trained on a GPU, and looked at without one
+    config.write_text(json.dumps(document))
+    assert api.predict("run", ["0.png"], device="cpu")[0].guesses[0].probability == pytest.approx(plain)
+
+
 def test_a_callers_generators_and_threads_are_left_alone(there: Path) -> None:
+    torch.use_deterministic_algorithms(False)
+
     def draw() -> tuple[float, float, float, int]:
         return torch.rand(()).item(), float(np.random.rand()), random.random(), torch.get_num_threads()
 
@@ -101,6 +118,7 @@ def test_a_callers_generators_and_threads_are_left_alone(there: Path) -> None:
     random.setstate(states[2])
     api.predict("run", ["0.png"])
     assert draw() == expected
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_good_images_are_printed_although_others_are_broken(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

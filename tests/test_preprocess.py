@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -58,7 +59,10 @@ def test_sizes_change_the_digest() -> None:
     assert train(recipe).digest() != train(smaller).digest()
 
 
-@pytest.mark.parametrize("sizes", [((0.5, 16),), ((0.9, 16), (0.5, 20), (1.0, 24)), ((1.0, 0),)])
+@pytest.mark.parametrize(
+    "sizes",
+    [((0.5, 16),), ((0.9, 16), (0.5, 20), (1.0, 24)), ((1.0, 0),), ((math.nan, 16), (1.0, 20)), ((1.0, 10**8),)],
+)
 def test_sizes_that_make_no_sense_are_refused(sizes: tuple[tuple[float, int], ...]) -> None:
     from lockstep.check import check_data
 

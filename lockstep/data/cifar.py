@@ -52,16 +52,17 @@ def _open(data: Data, kind: Kind, label: str) -> Dataset:
         )
     found = layout.find(data.path, kind)
     if not found.train:
-        raise UserError(f"{data.path} holds no {official.NAMES[kind].wanted[0]}, only a test set: add the training set")
-    test = [] if data.hold_out else _test_files(data, found, kind)
+        wanted = official.NAMES[kind].wanted[0]
+        raise UserError(f"{data.path} holds no {wanted}, only a test set: add the training set, or use --eval-data")
     position = kind.labels.index(label)
 
     def source(files: list[File]) -> CifarSource:
         return CifarSource([read_records(file, kind) for file in files], kind, position)
 
+    train = source(found.train)  # what is wrong with these files comes before what is missing beside them
     return Dataset(
-        train=source(found.train),
-        test=source(test),
+        train=train,
+        test=source([] if data.hold_out else _test_files(data, found, kind)),
         num_classes=kind.limits[position],
         image_shape=SHAPE,
         class_names=official.class_names(found.directories, kind, label),

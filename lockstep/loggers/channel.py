@@ -35,6 +35,8 @@ class Channel:
         self._warn = warn
         self._waiting: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._state = "failed"
+        self._is_unusable = False
+        """Whether it could not even be opened."""
         self._dropped = 0
         self._failed = 0
         # It must not keep the process from ending when a server never answers.
@@ -43,6 +45,8 @@ class Channel:
 
     def put(self, call: Call, droppable: bool = True) -> None:
         """Hand something over, and return at once."""
+        if self._is_unusable:
+            return
         if droppable and self._waiting.qsize() >= MAX_WAITING:
             self._dropped += 1
             return
@@ -68,6 +72,7 @@ class Channel:
         try:
             logger = self._open()
         except (Exception, SystemExit) as error:
+            self._is_unusable = True
             self._warn(f"warning: the logger {self._name} cannot be opened ({_say(error)}); training goes on without")
             return
         while (call := self._waiting.get()) is not None:

@@ -22,7 +22,6 @@ from lockstep.models.options import Check, above, at_least, between, layers, lik
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TIMM = "timm:"
 GIVEN = ("num_classes", "image_shape")
 """What the data say, and no option can."""
 
@@ -105,8 +104,8 @@ MODELS: dict[str, Entry] = {
 
 def check_model(model: Model) -> None:
     """Refuse an unknown model, an unknown option or a wrong value before any process starts."""
-    if model.name.startswith(TIMM):
-        timm_models.check(model.name.removeprefix(TIMM), model.options)
+    if model.name.startswith(references.TIMM):
+        timm_models.check(model.name.removeprefix(references.TIMM), model.options)
     elif references.is_reference(model.name):
         known = references.parameters(model.name)
         if known is not None:
@@ -129,7 +128,7 @@ def _check_names(model: Model, known: list[str]) -> None:
 
 def with_absolute_name(model: Model, base: Path) -> Model:
     """The same model under a name by which workers find it from any directory."""
-    if model.name.startswith(TIMM) or not references.is_reference(model.name):
+    if not references.is_reference(model.name):
         return model
     return replace(model, name=references.absolute(model.name, base))
 
@@ -139,8 +138,8 @@ def build(model: Model, num_classes: int, image_shape: tuple[int, int, int]) -> 
 
 
 def _function(name: str) -> Callable[..., nn.Module]:
-    if name.startswith(TIMM):
-        return partial(timm_models.build, name.removeprefix(TIMM))
+    if name.startswith(references.TIMM):
+        return partial(timm_models.build, name.removeprefix(references.TIMM))
     if references.is_reference(name):
         own: Callable[..., nn.Module] = references.load(name)
         return own

@@ -318,6 +318,9 @@ class Supervisor:
         self._handle(e.Gone(worker, how, is_death=by_signal))
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if self._outcome is not None:
+            self._display.note(f"{number.name}: the run is over, and its last rows are on their way to the loggers")
+            return
         is_first = self._machine.stopping is None
         self._handle(e.StopRequested(number.name))
         if is_first:

@@ -86,6 +86,8 @@ def test_a_logger_that_cannot_be_opened_is_left_out(error: BaseException) -> Non
     warnings = list[str]()
     to = Channel("mlflow", fail, warnings.append)
     put(to, 1, 2)
+    to._thread.join(10)
+    put(to, *range(3, channel.MAX_WAITING + 10))  # nobody takes them, and nobody calls the logger slow for it
     to.finish("finished")
     to.join(10)
     assert len(warnings) == 1
