@@ -47,7 +47,6 @@ def where_red(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> list[st
     ],
 )
 def test_every_kind_becomes_rgb(tmp_path: Path, name: str, mode: str) -> None:
-    """F18."""
     quadrants(64, 64).convert(mode).save(tmp_path / name)
     array = imagefile.read(tmp_path / name, SHAPE)
     assert (array.shape, array.dtype.name, array.flags["C_CONTIGUOUS"]) == (SHAPE, "uint8", True)
@@ -55,7 +54,7 @@ def test_every_kind_becomes_rgb(tmp_path: Path, name: str, mode: str) -> None:
 
 
 def test_grey_of_8_and_16_bits(tmp_path: Path) -> None:
-    """F18: 16 bits are scaled, not cut off."""
+    """16 bits are scaled, not cut off."""
     values = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
     Image.fromarray(values).save(tmp_path / "eight.png")
     Image.fromarray(values.astype(np.uint16) * 256).save(tmp_path / "sixteen.png")
