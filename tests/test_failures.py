@@ -74,7 +74,7 @@ def test_a_process_that_cannot_even_connect_is_explained(workspace: Path) -> Non
 
 
 def test_a_worker_that_cannot_start_is_explained(lockstep: Command, workspace: Path) -> None:
-    (workspace / "mine.py").write_text("import a_module_that_is_not_there\n")
+    (workspace / "mine.py").write_text("import a_module_that_is_not_there\n\ndef net(num_classes, image_shape): ...\n")
     result = lockstep("train", *TINY, "--set", f"model.name={workspace}/mine.py:net", "--steps", "9", "--workers", "1")
     assert result.returncode == 1
     assert "No module named 'a_module_that_is_not_there'" in result.stderr
