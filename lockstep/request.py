@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -180,6 +181,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),
         allow_mixed=request.allow_mixed,
     )
+    if not 0 < job.patience < math.inf:
+        raise UserError(f"--patience takes a positive number of seconds, not {job.patience:g}")
     if job.verify_every < 0:
         raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
     if job.histograms_every < 0:

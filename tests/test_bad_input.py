@@ -62,6 +62,8 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--scale", "1.01"], "take another --scale"),
         (["train", "demo", "--stop-at", "0"], "stop_at must be at least 1"),
         (["train", "demo", "--set", "optimizer.name=adam"], "adam"),
+        (["train", "demo", "--patience", "-1"], "--patience takes a positive number of seconds, not -1"),
+        (["train", "demo", "--patience", "nan"], "--patience takes a positive number of seconds, not nan"),
         (["resume", "last"], "there is no run"),
         (["evaluate", "nothing"], "is not a run"),
         (["digest", "nothing"], "is not a run"),
