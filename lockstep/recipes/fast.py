@@ -12,8 +12,8 @@ def fast_cifar10() -> Recipe:
 
     lockstep train fast-cifar10 --data DIR --workers 2
 
-    About 18 minutes on two cores. 90 % top1 is the aim, and not measured yet: a shorter and less tuned setting had
-    86.6 % on held-out images of the JPEG copy.
+    About 20 minutes on two cores; 88.7 % top1 on 5,000 images held out of the JPEG copy's training set (one seed). The
+    aim is 90 %.
     """
     return Recipe(
         name="fast-cifar10",
