@@ -168,9 +168,8 @@ def default_workers(recipe: Recipe) -> int:
 
 
 def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
-    workers = request.workers or (stored.workers if stored else default_workers(recipe))
     job = Job(
-        workers=workers if request.workers is None else request.workers,
+        workers=_first_given(request.workers, stored.workers if stored else None, default_workers(recipe)),
         strategy=request.strategy or (stored.strategy if stored else "allreduce"),
         engine=request.engine or (stored.engine if stored else "local"),
         tensorboard=request.tensorboard,

@@ -216,7 +216,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         last=last,
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
-        counts_confusion=welcome["confusion"],
+        counts_confusion=not welcome["trains"],
         pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
     )
 
@@ -264,8 +264,8 @@ def joined() -> Iterator[Worker]:
     try:
         membership.listen()
         worker = set_up(welcome, membership, line)
-        compile_now(worker, trains=welcome["probes"])
-        found = probe(worker) if welcome["probes"] else None
+        compile_now(worker, trains=welcome["trains"])
+        found = probe(worker) if welcome["trains"] else None
         if welcome["checkpoint"] is not None:
             restore(worker, welcome["checkpoint"], line)
         membership.heartbeat = worker.reporter.heartbeat

@@ -14,27 +14,12 @@ from lockstep.check import check_recipe
 from lockstep.config import Recipe, Schedule
 from lockstep.data.order import steps_of_epochs
 from lockstep.errors import UserError
+from lockstep.recipes.predecessors import resnet32_ray_cifar10, resnet50_horovod_cifar10
 from lockstep.request import Request
 from lockstep.scaling import scaled
 from lockstep.schedule import learning_rate
 
-H = Recipe(
-    name="h",
-    schedule=Schedule(name="step", lr=0.01, unit="epochs", boundaries=(15, 25, 35), factors=(0.1, 0.01, 0.001)),
-    epochs=40,
-)
-R = Recipe(
-    name="r",
-    schedule=Schedule(
-        name="step",
-        lr=0.1,
-        unit="steps",
-        boundaries=(40000, 60000, 80000),
-        factors=(0.1, 0.01, 0.001),
-        with_scale="boundaries",
-    ),
-    steps=90000,
-)
+H, R = resnet50_horovod_cifar10(), resnet32_ray_cifar10()
 
 
 def rate_of(recipe: Recipe, size: int = 51200):  # type: ignore[no-untyped-def]

@@ -213,8 +213,7 @@ class Supervisor:
             "last_step": plan.last_step,
             "run_directory": str(plan.directory.path.resolve()),
             "checkpoint": None if path is None else str(path.resolve()),
-            "probes": not plan.evaluate_only,
-            "confusion": plan.evaluate_only,
+            "trains": not plan.evaluate_only,
             "patience": plan.job.patience,
         }
 
