@@ -19,7 +19,6 @@ from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
 from lockstep.data.order import steps_of_epochs
-from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
@@ -76,7 +75,7 @@ def train(
     request, display = request or Request(), display or Silent()
     if resume and run is None:
         raise UserError("--resume needs the name of the run: give --run NAME, or use `lockstep resume last`")
-    recipe = _unmeasured(resolve(find_recipe(recipe_name), request))
+    recipe = resolve(find_recipe(recipe_name), request)
     directory = rundirectory.for_new_run(run, recipe.name)
     if directory.exists():
         if not resume:
@@ -130,8 +129,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
 
 def _write_description(plan: supervisor.Plan, asked: Recipe) -> None:
     """What was asked for, last: a directory with a configuration is a run."""
-    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset))
-    plan.directory.write_config(replace(asked, data=plan.recipe.data), plan.job)
+    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
+    plan.directory.write_config(asked, plan.job)
 
 
 LENGTH = ("steps", "epochs", "stop_at")
@@ -149,13 +148,8 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     return [
         f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
         for key in old
-        if key in new and old[key] != new[key] and key not in LENGTH and not _was_measured(key, new[key])
+        if key in new and old[key] != new[key] and key not in LENGTH
     ]
-
-
-def _was_measured(key: str, asked: Any) -> bool:
-    """Whether a command left open what the run measured at its start."""
-    return key in ("data.mean", "data.deviation", "data.measured") and not asked
 
 
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
@@ -205,7 +199,8 @@ def _plan(
         compiler.check(recipe.device)
     recipe = scaled(recipe)
     dataset = open_dataset(recipe.data, recipe.seed)
-    recipe = _with_channels(recipe, dataset)
+    stored = description.from_plain(directory.read_json("dataset.json"))
+    recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))
     num_steps = recipe.steps
     if num_steps is None:
         assert recipe.epochs is not None
@@ -222,22 +217,6 @@ def _plan(
         best=selection.best_of(directory, newest),
         program=request.program,
     )
-
-
-def _with_channels(recipe: Recipe, dataset: Dataset) -> Recipe:
-    """The mean and deviation of the training set become a part of the run, which is evaluated on other data too."""
-    if recipe.data.standardize != "channel" or recipe.data.mean:
-        return recipe
-    channels = dataset.channels
-    measured = replace(recipe.data, mean=channels.mean, deviation=channels.deviation, measured=True)
-    return replace(recipe, data=measured)
-
-
-def _unmeasured(recipe: Recipe) -> Recipe:
-    """The run that serves as a recipe may have been of other data."""
-    if not recipe.data.measured:
-        return recipe
-    return replace(recipe, data=replace(recipe.data, mean=(), deviation=(), measured=False))
 
 
 def _supervise(plan: supervisor.Plan, display: Display) -> Run:

@@ -57,8 +57,6 @@ class Data:
     """What "channel" subtracts from each channel, pixels being 0 to 255; empty: measured at the start of the run."""
     deviation: tuple[float, ...] = ()
     """What "channel" divides each channel by; empty: measured at the start of the run."""
-    measured: bool = False
-    """Whether these were measured when the run began, and not given: a new run measures them anew."""
     prefetch: int = 2
     """Leaves read ahead of the one being computed."""
 

@@ -66,6 +66,8 @@ def predict(
     recipe, _ = directory.read_config()
     recipe = replace(recipe, device=choose(device), compile=False)
     described = _described(directory, recipe)
+    if not recipe.data.mean:
+        recipe = replace(recipe, data=replace(recipe.data, mean=described.mean, deviation=described.deviation))
     with _generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
         replica = _load(recipe, description.without_samples(described), info)
         return [_predict_one(replica, described, image, top) for image in images]
@@ -76,7 +78,8 @@ def _described(directory: RunDirectory, recipe: Recipe) -> Description:
     if stored is not None:
         return stored
     try:
-        return description.describe(open_dataset(recipe.data, recipe.seed))
+        dataset = open_dataset(recipe.data, recipe.seed)
+        return description.describe(dataset, description.with_channels(recipe.data, dataset, None))
     except UserError as error:
         raise UserError(f"{directory.name} has no dataset.json, so its data are needed, but {error}") from None
 

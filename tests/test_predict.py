@@ -105,6 +105,20 @@ def test_the_precision_is_that_of_the_training_and_no_compiler_is_needed(
     assert api.predict("run", ["0.png"], device="cpu")[0].guesses[0].probability == pytest.approx(plain)
 
 
+def test_a_run_that_normalises_by_channels_needs_its_numbers_and_not_its_data(there: Path) -> None:
+    """They are in dataset.json; other numbers give another answer."""
+    config, described = there / "runs/run/config.json", there / "runs/run/dataset.json"
+    document, data = json.loads(config.read_text()), json.loads(described.read_text())
+    document["recipe"]["data"]["standardize"] = "channel"
+    config.write_text(json.dumps(document))
+    shutil.rmtree("data")
+    found = []
+    for mean in ([120.0] * 3, [60.0] * 3):
+        described.write_text(json.dumps({**data, "mean": mean, "deviation": [50.0] * 3}))
+        found.append(api.predict("run", ["0.png"])[0].guesses[0].probability)
+    assert found[0] != found[1]
+
+
 def test_a_callers_generators_and_threads_are_left_alone(there: Path) -> None:
     torch.use_deterministic_algorithms(False)
 

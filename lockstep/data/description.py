@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from lockstep.config import Data
 from lockstep.data.order import Samples
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
@@ -25,6 +26,9 @@ class Description:
     num_classes: int
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...] | None = None
+    mean: tuple[float, ...] = ()
+    """Of each channel, where images are normalised by it."""
+    deviation: tuple[float, ...] = ()
 
 
 class Gone:
@@ -40,18 +44,29 @@ class Gone:
         raise UserError("the samples of this run were not opened")
 
 
-def describe(dataset: Dataset) -> Description:
+def describe(dataset: Dataset, data: Data) -> Description:
     return Description(
         train_size=len(dataset.train),
         test_size=len(dataset.test),
         num_classes=dataset.num_classes,
         image_shape=dataset.image_shape,
         class_names=dataset.class_names,
+        mean=data.mean,
+        deviation=data.deviation,
     )
 
 
-def to_plain(dataset: Dataset) -> dict[str, Any]:
-    return dataclasses.asdict(describe(dataset))
+def with_channels(data: Data, dataset: Dataset, stored: Description | None) -> Data:
+    """With the mean and deviation of the training set: of the run's, if it is looked at with other data. They belong to
+    a run and not to its recipe, which may be trained on other data."""
+    if data.standardize != "channel" or data.mean:
+        return data
+    known = stored if stored is not None and stored.mean else dataset.channels
+    return dataclasses.replace(data, mean=known.mean, deviation=known.deviation)
+
+
+def to_plain(dataset: Dataset, data: Data) -> dict[str, Any]:
+    return dataclasses.asdict(describe(dataset, data))
 
 
 def from_plain(plain: Any) -> Description | None:

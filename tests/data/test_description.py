@@ -14,7 +14,7 @@ from lockstep.errors import UserError
 
 def test_a_description_survives_json() -> None:
     dataset = open_dataset(Data(source="synthetic"), 0)
-    plain = json.loads(json.dumps(description.to_plain(dataset)))
+    plain = json.loads(json.dumps(description.to_plain(dataset, Data())))
     assert (plain["version"], plain["train_size"], plain["test_size"]) == (1, 50_000, 10_000)
     found = description.from_plain({**plain, "class_names": list("abcdefghij")})
     assert found is not None
@@ -27,5 +27,5 @@ def test_a_description_survives_json() -> None:
 
 @pytest.mark.parametrize("damage", [None, [], {}, {"image_shape": "3"}, {"version": 2}, {"num_classes": None}])
 def test_what_is_damaged_or_newer_is_not_used(damage: object) -> None:
-    plain = description.to_plain(open_dataset(Data(source="synthetic"), 0))
+    plain = description.to_plain(open_dataset(Data(source="synthetic"), 0), Data())
     assert description.from_plain(damage if not damage or not isinstance(damage, dict) else {**plain, **damage}) is None
