@@ -30,6 +30,7 @@ from lockstep.scaling import scaled
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
+from lockstep.supervisor.plan import Plan, Result
 
 __all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "predict", "resume", "train"]
 
@@ -127,7 +128,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         return _supervise(plan, display)
 
 
-def _write_description(plan: supervisor.Plan, asked: Recipe) -> None:
+def _write_description(plan: Plan, asked: Recipe) -> None:
     """What was asked for, last: a directory with a configuration is a run."""
     plan.directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
     plan.directory.write_config(asked, plan.job)
@@ -191,9 +192,7 @@ def evaluate_run(
     return replace(ended, evaluation=figures, confusion=counted)
 
 
-def _plan(
-    recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
-) -> supervisor.Plan:
+def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request) -> Plan:
     """Work out the scale and the length; open the data, which checks it; look for the compiler if one is needed."""
     if recipe.compile:
         compiler.check(recipe.device)
@@ -205,7 +204,7 @@ def _plan(
     if num_steps is None:
         assert recipe.epochs is not None
         num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
-    return supervisor.Plan(
+    return Plan(
         recipe=recipe,
         job=job,
         directory=directory,
@@ -219,7 +218,7 @@ def _plan(
     )
 
 
-def _supervise(plan: supervisor.Plan, display: Display) -> Run:
+def _supervise(plan: Plan, display: Display) -> Run:
     if (cost := cost_of_workers(plan.recipe, plan.job.workers)) is not None:
         display.note(cost)
     result = supervisor.run(plan, display)
@@ -239,7 +238,7 @@ def _supervise(plan: supervisor.Plan, display: Display) -> Run:
     )
 
 
-def _failure(plan: supervisor.Plan, result: supervisor.Result) -> Exception:
+def _failure(plan: Plan, result: Result) -> Exception:
     outcome = result.outcome
     if outcome.user:
         return UserError(outcome.cause)

@@ -21,6 +21,7 @@ from lockstep.supervisor.events import KeepCheckpoint
 from lockstep.supervisor.probes import Probe
 
 FORMAT_VERSION = 1
+ADDRESS_FILE = "supervisor.json"
 
 
 class Archive:
@@ -64,6 +65,15 @@ class Archive:
         finally:
             self._metrics.close()
             await asyncio.to_thread(self._loggers.close, self._state)
+
+    def announce(self, address: str, token: str) -> None:
+        """Where `stop` and the like find the supervisor; only the user may read it."""
+        document = {"version": FORMAT_VERSION, "address": address, "token": token}
+        self._directory.write_json(ADDRESS_FILE, document, mode=0o600)
+
+    def withdraw(self) -> None:
+        """There is nobody to be found any more."""
+        (self._directory.path / ADDRESS_FILE).unlink(missing_ok=True)
 
     def _note_from_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
         def note(text: str) -> None:

@@ -12,26 +12,22 @@ import itertools
 import secrets
 import shutil
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, device
-from lockstep.checkpoint import Info
-from lockstep.config import Job, Recipe, to_plain
-from lockstep.data.source import Dataset
+from lockstep.config import to_plain
 from lockstep.engines import ENGINES, Command
 from lockstep.progress import Display, Sturdy
-from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import events as e
 from lockstep.supervisor import messages, transfers
 from lockstep.supervisor.archive import Archive, stored_probe
 from lockstep.supervisor.control import Control
-from lockstep.supervisor.machine import Losses, Machine
+from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.plan import Plan, Result
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
@@ -39,7 +35,6 @@ from lockstep.supervisor.verification import Verification
 from lockstep.supervisor.watch import Watch
 from lockstep.wire import BadFrame, Message
 
-FORMAT_VERSION = 1
 GRACE_SECONDS = 5.0
 """How long processes may take to end after they were asked to."""
 TICK_SECONDS = 0.25
@@ -48,46 +43,6 @@ TICKS_PER_PING = 4
 """Remote workers want to hear something from time to time."""
 EXIT_SECONDS = 2.0
 """How long after the end of a connection the engine may take to say how the process ended."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A job that has been checked and can start."""
-
-    recipe: Recipe
-    """What is trained, its scale worked in."""
-    job: Job
-    directory: RunDirectory
-    dataset: Dataset
-    """What the recipe's data are; workers open them themselves."""
-    num_steps: int
-    """The length of the recipe, which schedules see."""
-    last_step: int
-    """Training ends after so many steps: the whole length, or less."""
-    num_evaluation_leaves: int
-    checkpoint: Info | None
-    best: dict[str, Any] | None
-    evaluate_only: bool = False
-    """Evaluate the checkpoint, and write nothing to the run directory but logs."""
-    program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
-    """The command of a worker."""
-
-    @property
-    def first_step(self) -> int:
-        return self.checkpoint.step if self.checkpoint is not None else 0
-
-
-@dataclass(frozen=True)
-class Result:
-    """How it ended, and the last evaluation."""
-
-    outcome: e.Outcome
-    evaluation: dict[str, Any] | None
-    losses: Losses
-    is_mixed: bool
-    """Whether workers with different arithmetic have taken part."""
-    log: Path | None
-    """The log of the worker that the outcome is about."""
 
 
 def run(plan: Plan, display: Display) -> Result:
@@ -148,7 +103,7 @@ class Supervisor:
         try:
             await self._control.start(self._engine.host)
             if not plan.evaluate_only:
-                self._announce()
+                self._archive.announce(self._control.address, self._token)
             self._do(self._machine.start())
             self._spawn(self._checkpoint_timer())
             self._spawn(self._ticker())
@@ -163,7 +118,7 @@ class Supervisor:
             for task in self._tasks:
                 task.cancel()
             if not plan.evaluate_only:
-                (plan.directory.path / "supervisor.json").unlink(missing_ok=True)
+                self._archive.withdraw()
             self._display.close()
 
     def _title(self) -> str:
@@ -188,11 +143,6 @@ class Supervisor:
 
     def _log(self, worker: int) -> Path:
         return self._plan.directory.log("evaluator" if self._plan.evaluate_only else "worker", worker)
-
-    def _announce(self) -> None:
-        """Where `stop` and the like find this supervisor; only the user may read it."""
-        document = {"version": FORMAT_VERSION, "address": self._control.address, "token": self._token}
-        self._plan.directory.write_json("supervisor.json", document, mode=0o600)
 
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
