@@ -7,7 +7,7 @@ anything in an older generation, and says which step it is in and which leaves i
 died), the machine knows the newest step, gives the missing leaves to the living, and announces the generation.
 
 What it needs to know of time is in `watch`, of evaluations in `scores`, of checkpoints in `saving`, of silent
-corruption in `verification`, of processes that compute other bits in `probes`, and who gets which leaf in `sharing`.
+corruption in `verification`, of processes that compute other bits in `probes`; `forming` puts a generation together.
 """
 
 from __future__ import annotations
@@ -18,19 +18,13 @@ from typing import Any
 from lockstep.generation import Generation, Member
 from lockstep.supervisor import events as e
 from lockstep.supervisor import probes
+from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.saving import RETRY_SECONDS, Remedy, Saving
 from lockstep.supervisor.scores import Contradiction, Scores
-from lockstep.supervisor.sharing import share
 from lockstep.supervisor.verification import Agreed, Disputed, Undecided, Unnamed, Verdict, Verification, Wrong
 from lockstep.supervisor.watch import Watch
 from lockstep.wire import Message
-
-NO_STATE = -1
-"""The step of a worker that has nothing to train from yet."""
-
-Promise = tuple[int, tuple[int, ...]]
-"""A step, and the leaves of it that are held."""
 
 
 @dataclass
@@ -42,15 +36,6 @@ class Worker:
     step: int = NO_STATE
     """The step of the state it started from."""
     probe: Probe | None = None
-
-
-@dataclass
-class Forming:
-    """A generation that has been proposed and not yet announced."""
-
-    number: int
-    awaited: set[int]
-    promises: dict[int, Promise] = field(default_factory=dict)
 
 
 @dataclass
@@ -304,29 +289,18 @@ class Machine:
         """The new generation: who has a state stays, in order; then those who join."""
         self._forming = None
         actions = self._go_back_if_due()
-        step = max(step for step, _ in promises.values())
-        assert min(s for s, _ in promises.values()) >= step - 1, f"members are more than a step apart: {promises}"
-        stay = [id_ for id_ in self.members if id_ in promises] or sorted(promises)
-        # Those who have no state, or not the one that is gone back to, copy it, if there is a place for them.
-        others = sorted(
-            (id_ for id_, worker in self.workers.items() if worker.address is not None and id_ not in promises),
-            key=lambda id_: (id_ not in self.members, id_),
-        )
-        joiners = others[: max(0, self.num_workers - len(stay))]
-        ids = [*stay, *joiners]
-        held = {id_: set(leaves) if at == step else set() for id_, (at, leaves) in promises.items()}
-        before = {} if self._going_back else self._plan_before(step)
-        leaves = share(ids, joiners, held, before, self.num_leaves)
-        lost = [leaf for leaf, owner in before.items() if owner not in self.workers]
-        recomputed = len(set(lost) - set().union(*held.values()))
+        ready = [id_ for id_, worker in self.workers.items() if worker.address is not None]
+        before = {} if self._going_back else self._plan_before(max(step for step, _ in promises.values()))
+        formed = form(promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves)
+        step, ids, joiners = formed.step, formed.ids, formed.joiners
         self.generation = Generation(
             number=self._number,
             members=tuple(Member(id_, self.workers[id_].address or "") for id_ in ids),
             num_leaves=self.num_leaves,
             secret=self.secret,
             step=step,
-            first_leaves=tuple(tuple(sorted(leaves[id_])) for id_ in ids),
-            behind=tuple(id_ for id_ in stay if promises[id_][0] < step),
+            first_leaves=tuple(tuple(sorted(formed.leaves[id_])) for id_ in ids),
+            behind=tuple(id_ for id_ in formed.stay if promises[id_][0] < step),
             joiners=tuple(joiners),
             evaluated=self.scores.evaluated,
             evaluated_leaves=self.scores.known_leaves(step),
@@ -336,7 +310,7 @@ class Machine:
         )
         self._note_progress(step)
         self.losses.joins += len(joiners)
-        self.losses.recomputed_leaves += recomputed
+        self.losses.recomputed_leaves += formed.num_recomputed
         self._finished = {id_: digest for id_, digest in self._finished.items() if id_ in ids}
         if self.verification is not None:
             self.verification.reset()
@@ -349,8 +323,8 @@ class Machine:
             "workers": len(ids),
             "joined": joiners,
             "causes": sorted(set(self._causes)),
-            "missing_leaves": sum(len(leaves[id_] - held.get(id_, set())) for id_ in ids),
-            "recomputed_leaves": recomputed,
+            "missing_leaves": formed.num_missing,
+            "recomputed_leaves": formed.num_recomputed,
         }
         self._causes, self._going_back = [], False
         return [
