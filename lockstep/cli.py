@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import __version__, cli_reports, data_commands
 from lockstep.arguments import Parser
 from lockstep.errors import JobError, UserError
+from lockstep.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from lockstep.api import Run
@@ -204,7 +205,7 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workers", type=int, metavar="N", help="processes that share the leaves; never changes the bits"
     )
-    command.add_argument("--strategy", metavar="NAME", help="how workers agree: allreduce")
+    _strategy_options(command)
     command.add_argument("--engine", metavar="NAME", help="where workers run: local")
     command.add_argument(
         "--replace", action=argparse.BooleanOptionalAction, default=True, help="start another worker for one that died"
@@ -229,6 +230,21 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
     )
+
+
+def _strategy_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--strategy", metavar="NAME", help=f"how workers agree: {', '.join(STRATEGIES)}")
+    command.add_argument("--servers", type=int, metavar="S", help="parameter servers of `server` and `async`")
+    command.add_argument(
+        "--backup", type=int, metavar="B", help="`server`: late leaves computed by others too, per step"
+    )
+    command.add_argument(
+        "--late", choices=("wait", "drop"), help="`server`: what becomes of late leaves; drop changes the result"
+    )
+    command.add_argument("--wait-for", type=int, metavar="K", help="with --late drop: leaves that a step waits for")
+    command.add_argument("--local-steps", type=int, metavar="K", help="`averaging`: steps between two averages")
+    command.add_argument("--outer", choices=("none", "nesterov"), help="`averaging`: what is done with the average")
+    command.add_argument("--max-staleness", type=int, metavar="M", help="`async`: steps that workers may be apart")
 
 
 def _request(parsed: argparse.Namespace) -> Request:

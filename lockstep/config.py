@@ -210,10 +210,24 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """How and where a recipe is trained: nothing in here changes the bits of the result."""
+    """How and where a recipe is trained. Nothing in here changes the bits of the result, but for the strategies that
+    are not synchronous, and their settings."""
 
     workers: int
     strategy: str = "allreduce"
+    """A name from `lockstep.strategies.STRATEGIES`."""
+    servers: int = 0
+    """Processes that own the slices in "server" and "async"; 0 where there are none."""
+    backup: int = 0
+    """Leaves per step that "server" lets another worker compute as well when they are late; 0 for none."""
+    wait_for: int = 0
+    """With how many leaves a step of "server" is done, the late ones being dropped; 0 means all, and none is."""
+    local_steps: int = 10
+    """Steps that every leaf takes by itself between two averages in "averaging"."""
+    outer: Literal["none", "nesterov"] = "none"
+    """What "averaging" does with the average: takes it, or makes a Nesterov step towards it (DiLoCo)."""
+    max_staleness: int = 4
+    """Steps by which the fastest worker of "async" may be ahead of the slowest."""
     engine: str = "local"
     tensorboard: bool = True
     """Whether the logger `tensorboard` is used."""

@@ -43,6 +43,13 @@ class Request:
     threads: int | None = None
     device: str = "auto"
     strategy: str | None = None
+    servers: int | None = None
+    backup: int | None = None
+    late: str | None = None
+    wait_for: int | None = None
+    local_steps: int | None = None
+    outer: str | None = None
+    max_staleness: int | None = None
     engine: str | None = None
     tensorboard: bool = True
     loggers: list[str] | None = None
@@ -168,9 +175,11 @@ def default_workers(recipe: Recipe) -> int:
 
 
 def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
+    strategy = request.strategy or (stored.strategy if stored else "allreduce")
     job = Job(
         workers=_first_given(request.workers, stored.workers if stored else None, default_workers(recipe)),
-        strategy=request.strategy or (stored.strategy if stored else "allreduce"),
+        strategy=strategy,
+        **strategy_options(request, strategy, stored),
         engine=request.engine or (stored.engine if stored else "local"),
         tensorboard=request.tensorboard,
         loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
@@ -190,9 +199,37 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         )
     check_loggers(names_of(job))
     check_workers(recipe, job.workers)
-    strategies.check_strategy(job.strategy)
+    check_strategy_options(job, recipe)
+    if stored is not None:
+        strategies.check_same_bits(job, stored)
     check_engine(job.engine)
     return job
+
+
+def strategy_options(request: Request, strategy: str, stored: Job | None) -> dict[str, Any]:
+    """What was asked of the strategy now, or when the run began, or what is usual for it."""
+    strategies.check_strategy(strategy)
+    if (request.late == "drop") != (request.wait_for is not None):
+        raise UserError(
+            "--late drop and --wait-for K belong together: a step is done with K leaves, and drops the rest"
+        )
+    given = {name: value for name in strategies.OPTIONS if (value := getattr(request, name)) is not None}
+    strategies.check_options(strategy, set(given))
+    entry = strategies.STRATEGIES[strategy]
+    before = {} if stored is None or stored.strategy != strategy else {o: getattr(stored, o) for o in entry.options}
+    return {**({"servers": entry.servers} if entry.servers else {}), **before, **given}
+
+
+def check_strategy_options(job: Job, recipe: Recipe) -> None:
+    """The numbers of a strategy."""
+    required = {"servers": bool(job.servers), "local_steps": True}
+    for name, flag in strategies.OPTIONS.items():
+        number = getattr(job, name)
+        least = 1 if required.get(name) else 0
+        if isinstance(number, int) and number < least:
+            raise UserError(f"{flag} takes a number of at least {least}, not {number}")
+    if job.wait_for > recipe.leaves:
+        raise UserError(f"a step has {recipe.leaves} leaves, so --wait-for takes 1 to {recipe.leaves}")
 
 
 def _first_given(*values: int | None) -> int:

@@ -201,7 +201,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
     device = Device(recipe.device, recipe.threads, recipe.precision)
     dataset = open_dataset(recipe.data, recipe.seed)
     replica = Replica(recipe, dataset, welcome["num_steps"], device)
-    strategy = strategies.build(job.strategy, recipe, dataset.train, replica, membership)
+    strategy = strategies.build(job, recipe, dataset.train, replica, membership)
     reporter, last = Reporter(recipe, replica, membership), welcome["last_step"]
     root = Path(welcome["run_directory"]) / "checkpoints"
     return Worker(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lockstep import strategies
-from lockstep.config import Recipe
+from lockstep.config import Job, Recipe
 from lockstep.data import open_dataset
 from lockstep.device import Device
 from lockstep.membership import Membership
@@ -25,7 +25,7 @@ def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
     dataset = open_dataset(recipe.data, recipe.seed)
     assert recipe.steps is not None
     replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads, recipe.precision))
-    strategy = strategies.build("allreduce", recipe, dataset.train, replica, Membership.alone(recipe.leaves))
+    strategy = strategies.build(Job(workers=1), recipe, dataset.train, replica, Membership.alone(recipe.leaves))
     return replica, strategy, strategy.first_step(0)
 
 

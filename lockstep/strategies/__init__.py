@@ -1,15 +1,18 @@
-"""Strategies, by name: how workers agree. The table can be read without importing torch."""
+"""Strategies, by name: how workers agree. The table can be read without importing torch.
+
+A strategy is a file here, an entry in the table, and its test.
+"""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from lockstep.errors import unknown
+from lockstep.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from lockstep.config import Recipe
+    from lockstep.config import Job, Recipe
     from lockstep.data.source import Source
     from lockstep.membership import Membership
     from lockstep.replica import Replica
@@ -18,16 +21,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a strategy is, who owns the slices in it, and whether its bits are those of `allreduce`."""
+    """Where a strategy is, and what it promises and takes."""
 
-    module: str
-    owners: str
-    synchronous: bool
+    place: str
+    """module:class"""
+    bits: Literal["common", "own", "none"]
+    """"common": the digest is that of `allreduce`; "own": one digest for any number of workers, but another one;
+    "none": the result is not reproducible."""
+    options: tuple[str, ...] = ()
+    """Fields of the job that are about this strategy."""
+    servers: int = 0
+    """Processes beside the workers, where none are asked for."""
+    purpose: str = ""
 
 
 STRATEGIES: dict[str, Entry] = {
-    "allreduce": Entry("lockstep.strategies.synchronous", "allreduce", synchronous=True),
+    "allreduce": Entry(
+        "lockstep.strategies.synchronous:Synchronous", "common", purpose="every worker adds up a slice of the gradients"
+    ),
 }
+
+OPTIONS = {
+    "servers": "--servers",
+    "backup": "--backup",
+    "wait_for": "--late drop",
+    "local_steps": "--local-steps",
+    "outer": "--outer",
+    "max_staleness": "--max-staleness",
+}
+"""Fields of the job that only some strategies take, and how a user asks for them."""
 
 
 def check_strategy(name: str) -> None:
@@ -35,8 +57,34 @@ def check_strategy(name: str) -> None:
         raise unknown("strategy", name, STRATEGIES)
 
 
-def build(name: str, recipe: Recipe, source: Source, replica: Replica, membership: Membership) -> Synchronous:
-    entry = STRATEGIES[name]
-    module = importlib.import_module(entry.module)
-    strategy: Synchronous = module.Synchronous(recipe, source, replica, membership, getattr(module, entry.owners))
+def check_options(strategy: str, given: set[str]) -> None:
+    """Refuse what was asked for and means nothing to this strategy."""
+    for option in sorted(given - set(STRATEGIES[strategy].options)):
+        takers = [name for name, entry in STRATEGIES.items() if option in entry.options]
+        whose = f"the strategy {takers[0]}" if len(takers) == 1 else f"the strategies {' and '.join(takers)}"
+        raise UserError(f"{OPTIONS[option]} is for {whose}, and not for {strategy}: leave it out, or take --strategy")
+
+
+def bits(job: Job) -> Literal["common", "own", "none"]:
+    """What the digest of a job depends on, see `Entry.bits`."""
+    return "none" if job.wait_for else STRATEGIES[job.strategy].bits
+
+
+def check_same_bits(job: Job, before: Job) -> None:
+    """A run that is continued must go on computing what it computed."""
+
+    def computes(job: Job) -> dict[str, object]:
+        if bits(job) == "common":
+            return {"--strategy": "allreduce, server or driver"}
+        own = [option for option in STRATEGIES[job.strategy].options if option not in ("servers", "backup")]
+        return {"--strategy": job.strategy, **{OPTIONS[option]: getattr(job, option) for option in own}}
+
+    if (wanted := computes(before)) != computes(job):
+        told = ", ".join(f"{option} {value}" for option, value in wanted.items())
+        raise UserError(f"this run was trained otherwise, and would get other bits now: continue it with {told}")
+
+
+def build(job: Job, recipe: Recipe, source: Source, replica: Replica, membership: Membership) -> Synchronous:
+    module, _, name = STRATEGIES[job.strategy].place.partition(":")
+    strategy: Synchronous = getattr(importlib.import_module(module), name)(recipe, job, source, replica, membership)
     return strategy

@@ -1,6 +1,7 @@
 """Synchronous training: gradients are added in the tree's order by the owners of slices, then applied by everyone.
 
-`allreduce`, `server` and `driver` are one algorithm with different answers to the question who owns the slices.
+In `allreduce` the workers are the owners. In `server` and `driver` (`served.py`) other processes are, and the rest is
+the same: who is a member, who joins, who is behind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lockstep import philox
-from lockstep.config import Recipe
+from lockstep.config import Job, Recipe
 from lockstep.data import mix
 from lockstep.data.order import samples_of_leaf
 from lockstep.data.prefetch import Key, Prefetcher
@@ -27,22 +28,14 @@ from lockstep.replica import Replica
 from lockstep.step import Leaf, Step
 from lockstep.strategies import catchup
 
-Owners = Callable[[Generation], list[int]]
-"""The ranks that own a slice each."""
-
-
-def allreduce(generation: Generation) -> list[int]:
-    """Every worker owns a slice."""
-    return list(range(len(generation)))
-
 
 class Synchronous:
-    def __init__(self, recipe: Recipe, source: Source, replica: Replica, membership: Membership, owners: Owners):
+    def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         self._recipe = recipe
+        self._job = job
         self._source = source
         self._replica = replica
         self._membership = membership
-        self._owners = owners
         self._prefetcher = Prefetcher(self._read, recipe.data.prefetch)
         self._group: Group | None = None
         self._entered = 0
@@ -82,17 +75,21 @@ class Synchronous:
         with self._replica.spans("exchange"):
             generation = self._membership.settle()
             try:
-                group = self._enter(generation, step)
+                self._enter(generation, step)
                 if step.done or step.todo(generation):
                     return
-                if group is None:
-                    self.reduce_alone(step)
-                else:
-                    transfer(group, step, self._owners(generation), self._recipe.leaves, self._abandons(generation))
+                self._reduce(step, generation)
             except Lost as lost:
                 self._report(lost, generation)
                 return
             self._membership.commit(step, generation)
+
+    def _reduce(self, step: Step, generation: Generation) -> None:
+        """Put the mean over all leaves into `step.reduced`."""
+        if self._group is None:
+            self.reduce_alone(step)
+        else:
+            transfer(self._group, step, self._recipe.leaves, self._abandons(generation))
 
     def reduce_alone(self, step: Step) -> None:
         """The result of a step of which every leaf is held here."""
@@ -162,10 +159,10 @@ class Synchronous:
     def _abandons(self, generation: Generation) -> Callable[[], bool]:
         return lambda: self._membership.has_left(generation)
 
-    def _enter(self, generation: Generation, step: Step) -> Group | None:
-        """The group of this generation, None for a lone member. On the first call those who lack something get it."""
+    def _enter(self, generation: Generation, step: Step) -> None:
+        """Meet the members of this generation, if that is not done; those who lack something get it."""
         if self._entered == generation.number:
-            return self._group
+            return
         self._leave()
         if len(generation) > 1:
             self._group = self._connect(generation)
@@ -177,7 +174,6 @@ class Synchronous:
             else:
                 catchup.help_others(self._group, self._replica, step, abandoned)
         self._entered = generation.number
-        return self._group
 
     def _connect(self, generation: Generation) -> Group:
         membership = self._membership
@@ -209,20 +205,23 @@ class Synchronous:
             self._group = None
 
 
-def transfer(group: Group, step: Step, owners: list[int], num_leaves: int, abandoned: Callable[[], bool]) -> None:
-    """Reduce-scatter and all-gather of the flat vector, from point-to-point sends of aligned subtrees."""
+def transfer(group: Group, step: Step, num_leaves: int, abandoned: Callable[[], bool]) -> None:
+    """Reduce-scatter and all-gather of the flat vector, from point-to-point sends of aligned subtrees.
+
+    Every member owns a slice: it adds up what all hold of it, and gives everyone the result.
+    """
     generation, me = group.generation, group.rank
     flat = step.reduced.flat
-    slice_of = dict(zip(owners, tree.slices(flat.numel(), len(owners)), strict=True))
+    slice_of = dict(enumerate(tree.slices(flat.numel(), len(generation))))
     others = [rank for rank in range(len(generation)) if rank != me]
-    mine, parts = _cut(flat, slice_of.get(me, (0, 0))), {}
+    mine, parts = _cut(flat, slice_of[me]), {}
 
     sends, receives = [], []
     for rank in others:
         for node in tree.maximal_subtrees(generation.leaves(rank, step.index)) if mine.numel() else []:
             parts[node] = torch.empty_like(mine)
             receives.append((parts[node], rank, tag_of(node)))
-        if rank in slice_of and (result := _cut(flat, slice_of[rank])).numel():
+        if (result := _cut(flat, slice_of[rank])).numel():
             receives.append((result, rank, RESULT_TAG))
             sends += [(_cut(v.flat, slice_of[rank]), rank, tag_of(node)) for node, v in sorted(step.held.items())]
     # NCCL runs what is posted together as one unit, so results are asked for only after the sums are here.

@@ -17,7 +17,7 @@ from lockstep.exchange.group import Group, Lost, listen
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 from lockstep.step import Leaf, Step
-from lockstep.strategies.synchronous import allreduce, transfer
+from lockstep.strategies.synchronous import transfer
 
 LEAVES = 8
 
@@ -74,7 +74,7 @@ def test_everyone_gets_the_tree_sum_and_what_is_held_stays_untouched(members: in
         before = {node: vector.flat.clone() for node, vector in step.held.items()}
         group = Group(generation, rank, Device("cpu", 1), "127.0.0.1", threading.Condition())
         group.connect(lambda: False)
-        transfer(group, step, allreduce(generation), LEAVES, lambda: False)
+        transfer(group, step, LEAVES, lambda: False)
         results[rank] = step.reduced.flat
         assert {node: vector.flat.tolist() for node, vector in step.held.items()} == {
             node: flat.tolist() for node, flat in before.items()
@@ -105,7 +105,7 @@ def test_a_new_generation_ends_an_exchange_that_waits_for_a_silent_peer() -> Non
         before = {node: vector.flat.clone() for node, vector in step.held.items()}
         threading.Timer(0.2, announce, (abandoned, changed)).start()
         with pytest.raises(Lost, match="new generation"):
-            transfer(group, step, allreduce(generation), LEAVES, abandoned.is_set)
+            transfer(group, step, LEAVES, abandoned.is_set)
         group.drop()
         done.set()
         assert all(torch.equal(vector.flat, before[node]) for node, vector in step.held.items())
