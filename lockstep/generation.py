@@ -33,6 +33,8 @@ class Generation:
     """Members that are one step behind, and are sent its reduced vector."""
     joiners: tuple[int, ...] = ()
     """Members that have no state yet, and copy it from the others."""
+    servers: tuple[Member, ...] = ()
+    """Who owns the slices, if the workers do not; each at the address on which it waits for them."""
     evaluated: int = -1
     """The last step whose evaluation is complete."""
     evaluated_leaves: tuple[int, ...] = ()
@@ -75,6 +77,7 @@ class Generation:
     def from_plain(plain: dict[str, Any]) -> Generation:
         members = tuple(Member(**member) for member in plain["members"])
         tuples = {key: tuple(plain[key]) for key in ("behind", "joiners", "evaluated_leaves")}
+        tuples["servers"] = tuple(Member(**server) for server in plain["servers"])
         first_leaves = tuple(tuple(leaves) for leaves in plain["first_leaves"])
         return Generation(**{**plain, **tuples, "members": members, "first_leaves": first_leaves})
 

@@ -4,13 +4,15 @@
 
 A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step: `kill` and `stop` by a signal,
 `flip-weights` and `flip-momentum` by a flipped bit, `flip-gradient` in the first leaf of the step. It strikes once;
-replacements have other numbers, so they are not struck by it.
+replacements have other numbers, so they are not struck by it. `slow worker=1 factor=10` makes every leaf of a worker
+take ten times as long, by sleeping. The phases of a server are `push` and `result`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,12 +36,14 @@ class Rule:
     worker: int
     step: int
     phase: str
+    factor: float = 1.0
 
     @staticmethod
     def parse(text: str) -> Rule:
         action, *pairs = text.split()
         fields = dict(pair.split("=", 1) for pair in pairs)
-        return Rule(action, int(fields["worker"]), int(fields["step"]), fields.get("phase", ""))
+        step, factor = int(fields.get("step", 0)), float(fields.get("factor", 1))
+        return Rule(action, int(fields["worker"]), step, fields.get("phase", ""), factor)
 
 
 @contextmanager
@@ -58,14 +62,13 @@ def rules(text: str) -> Iterator[None]:
 
 def install(worker: int, step: Callable[[], int], replica: Replica, strategy: Synchronous) -> None:
     """Let this process follow the rules that are about it, if there are any."""
-    rules = [Rule.parse(text) for text in os.environ.get(VARIABLE, "").split(";") if text.strip()]
-    mine = [rule for rule in rules if rule.worker == worker]
+    mine = _rules_of(worker)
     if not mine:
         return
 
     def enter(phase: str) -> None:
         for rule in list(mine):
-            if rule.phase == phase and rule.step == step() and rule.action != "flip-gradient":
+            if rule.phase == phase and rule.step == step() and rule.action not in ("flip-gradient", "slow"):
                 mine.remove(rule)
                 if rule.action in SIGNALS:
                     os.kill(os.getpid(), SIGNALS[rule.action])
@@ -73,7 +76,11 @@ def install(worker: int, step: Callable[[], int], replica: Replica, strategy: Sy
                     flip(_tensor(rule.action, replica))
 
     def contribution(leaf: Leaf) -> Vector:
+        started = time.monotonic()
         vector = compute(leaf)
+        for rule in [rule for rule in mine if rule.action == "slow"]:
+            with replica.spans("forward"):
+                time.sleep((rule.factor - 1) * (time.monotonic() - started))
         for rule in list(mine):
             if rule.action == "flip-gradient" and rule.step == leaf.step:
                 mine.remove(rule)
@@ -81,9 +88,26 @@ def install(worker: int, step: Callable[[], int], replica: Replica, strategy: Sy
         return vector
 
     replica.spans.on_enter = enter
-    if any(rule.action == "flip-gradient" for rule in mine):
+    if any(rule.action in ("flip-gradient", "slow") for rule in mine):
         compute = strategy.contribution
         strategy.contribution = contribution  # type: ignore[method-assign]
+
+
+def striker(server: int) -> Callable[[int, str], None]:
+    """What a server calls with its step and phase, so that it follows the rules that are about it."""
+    mine = _rules_of(server)
+
+    def enter(step: int, phase: str) -> None:
+        for rule in mine:
+            if (rule.step, rule.phase) == (step, phase):
+                os.kill(os.getpid(), SIGNALS[rule.action])
+
+    return enter
+
+
+def _rules_of(worker: int) -> list[Rule]:
+    rules = [Rule.parse(text) for text in os.environ.get(VARIABLE, "").split(";") if text.strip()]
+    return [rule for rule in rules if rule.worker == worker]
 
 
 def _tensor(action: str, replica: Replica) -> Tensor:

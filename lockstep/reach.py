@@ -42,7 +42,7 @@ def _look(membership: Membership, reporter: Reporter, patience: float) -> None:
 
 def unreachable(generation: Generation, me: int) -> list[int]:
     """The members that do not accept a connection."""
-    others = [member for member in generation.members if member.id != me]
+    others = [member for member in (*generation.members, *generation.servers) if member.id != me]
     if not others:
         return []
     with ThreadPoolExecutor(len(others)) as pool:

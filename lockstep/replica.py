@@ -23,6 +23,7 @@ from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
+from lockstep.exchange.link import Traffic
 from lockstep.preprocess import Preprocess
 from lockstep.spans import Spans
 from lockstep.state import State, state_digest
@@ -33,6 +34,7 @@ class Replica:
         self.recipe = recipe
         self.device = device
         self.spans = Spans()
+        self.traffic = Traffic()
         seed_generators(philox.leaf_seed(recipe.seed, -1, 0))
         self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
         self.layout = Layout.of(self.model, recipe.channels_last)

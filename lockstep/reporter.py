@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from lockstep.config import Recipe
@@ -32,6 +33,7 @@ class Reporter:
         self._leaf_seconds: deque[float] = deque(maxlen=9)
         self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
+        self._traffic = replace(replica.traffic)
         self._step_seconds: deque[float] = deque(maxlen=51)
         self._step_since, self._generation = time.perf_counter(), 0
 
@@ -84,6 +86,14 @@ class Reporter:
             self._totals[name] += value
         return spans
 
+    def _take_traffic(self) -> dict[str, int]:
+        """What this worker has sent and received since the last row."""
+        now, before = self._replica.traffic, self._traffic
+        self._traffic = replace(now)
+        row = {"sent_bytes": now.sent - before.sent, "received_bytes": now.received - before.received}
+        dropped = now.dropped_leaves - before.dropped_leaves
+        return {**row, **({"dropped_leaves": dropped} if dropped else {})}
+
     def count(self, step: Step) -> None:
         """Take note of a step that has been applied."""
         self._replica.tally.append(step.reduced.counts.tolist())
@@ -123,6 +133,7 @@ class Reporter:
                 "images_per_second": self._steps * self._recipe.global_batch / seconds,
                 "spans": {name: round(value, 6) for name, value in spans.items() if value},
             }
+            row |= self._take_traffic()
             if done % DIGEST_EVERY == 0:
                 row["digest"] = self._replica.digest()
             if is_first:

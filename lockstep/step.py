@@ -43,6 +43,10 @@ class Step:
     """The loss of every leaf that was computed here, for naming the one that is not a number."""
     checks: bool = False
     """Whether integer buffers are checked in this step: the first one of a process."""
+    is_eager: bool = False
+    """Whether every leaf is sent at once, so that there is an exchange after each."""
+    taken_over: tuple[int, set[int]] = (0, set())
+    """Late leaves of others that are computed here as well, and the generation in which that was asked for."""
     sample: list[torch.Tensor] | None = None
     """How one leaf changed the integer buffers, to be compared with the mean over all leaves."""
     done: bool = False
@@ -59,6 +63,8 @@ class Step:
             if not todo:
                 return
             yield self.leaf(todo[0])
+            if self.is_eager:
+                return
 
     def leaf(self, index: int) -> Leaf:
         return Leaf(self.index, index, philox.leaf_seed(self.seed, self.index, index))
@@ -66,7 +72,14 @@ class Step:
     def todo(self, generation: Generation) -> list[int]:
         """What I have to compute of this step in a generation, and do not hold yet."""
         mine = generation.leaves(generation.rank(self.membership.id), self.index)
-        return [index for index in mine if index not in self.computed]
+        number, others = self.taken_over
+        late = sorted(others) if number == generation.number else []
+        return [index for index in [*mine, *late] if index not in self.computed]
+
+    def take_over(self, leaf: int, generation: Generation) -> None:
+        """Compute a late leaf of another worker too."""
+        number, others = self.taken_over
+        self.taken_over = generation.number, {leaf, *(others if number == generation.number else ())}
 
     def hold(self, leaf: Leaf, contribution: Vector) -> None:
         """Keep a contribution; two siblings become their parent, so that few vectors are ever held.
@@ -117,4 +130,4 @@ class Step:
     def next(self) -> Step:
         """The step after this one."""
         self.release()
-        return Step(self.index + 1, self.seed, self.membership, self.pool, self.reduced)
+        return Step(self.index + 1, self.seed, self.membership, self.pool, self.reduced, is_eager=self.is_eager)

@@ -50,12 +50,12 @@ async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME) -> Me
     return decode(await reader.readexactly(length))
 
 
-def receive_frame(connection: socket.socket) -> Message | None:
+def receive_frame(connection: socket.socket, limit: int = MAX_FRAME) -> Message | None:
     """The next message, or None at the end of the stream."""
     header = _receive_exactly(connection, _HEADER.size)
     if header is None:
         return None
-    body = _receive_exactly(connection, _length(header, MAX_FRAME))
+    body = _receive_exactly(connection, _length(header, limit))
     return None if body is None else decode(body)
 
 

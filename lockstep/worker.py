@@ -71,6 +71,7 @@ class Worker:
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
+        self.strategy.on_copy = self.adopt_scores
         if self.strategy.begin(self.step):
             self.first = self.step.index
         self.adopt_scores()

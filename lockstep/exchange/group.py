@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from lockstep.device import Device
+from lockstep.exchange.link import Traffic
 from lockstep.generation import Generation
 
 # A slow peer is not a dead one: the supervisor decides who is dead, never a timeout in the data plane.
@@ -32,11 +33,13 @@ class Lost(Exception):  # noqa: N818
 
 
 class PeerFailed(Lost):
-    """The connection to a peer failed; `rank` is None where it is not known which."""
+    """The connection to a peer failed: a member by its rank, or a server by its number; neither where it is not known
+    which."""
 
-    def __init__(self, text: str, rank: int | None) -> None:
+    def __init__(self, text: str, rank: int | None = None, server: int | None = None) -> None:
         super().__init__(text)
         self.rank = rank
+        self.server = server
 
 
 class Task:
@@ -88,11 +91,17 @@ class Group:
     """Point-to-point transfers between the members of a generation."""
 
     def __init__(
-        self, generation: Generation, rank: int, device: Device, host: str, changed: threading.Condition
+        self,
+        generation: Generation,
+        rank: int,
+        device: Device,
+        host: str,
+        changed: threading.Condition,
+        traffic: Traffic | None = None,
     ) -> None:
         self.generation = generation
         self.rank = rank
-        self.bytes_sent = 0
+        self.traffic = traffic or Traffic()
         self._device = device
         self._host = host
         self._changed = changed
@@ -113,9 +122,10 @@ class Group:
         works: list[tuple[Any, int | None]] = []
         for tensor, peer, tag in receives:
             works.append((_started(self._group.recv, tensor, peer, tag), peer))
+            self.traffic.received += tensor.numel() * tensor.element_size()
         for tensor, peer, tag in sends:
             works.append((_started(self._group.send, tensor, peer, tag), peer))
-            self.bytes_sent += tensor.numel() * tensor.element_size()
+            self.traffic.sent += tensor.numel() * tensor.element_size()
         if coalesce:
             works = [(self._group._end_coalescing(self._device.torch), None)]
         self._posted += works

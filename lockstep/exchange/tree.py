@@ -29,6 +29,17 @@ def children(node: Node) -> tuple[Node, Node]:
     return (level - 1, 2 * index), (level - 1, 2 * index + 1)
 
 
+def leaves_of(node: Node) -> range:
+    """The leaves under a node."""
+    level, index = node
+    return range(index << level, (index + 1) << level)
+
+
+def contains(node: Node, other: Node) -> bool:
+    """Whether a node is the other one or above it."""
+    return node[0] >= other[0] and other[1] >> (node[0] - other[0]) == node[1]
+
+
 def root(num_leaves: int) -> Node:
     return num_leaves.bit_length() - 1, 0
 

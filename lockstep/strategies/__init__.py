@@ -39,6 +39,16 @@ STRATEGIES: dict[str, Entry] = {
     "allreduce": Entry(
         "lockstep.strategies.synchronous:Synchronous", "common", purpose="every worker adds up a slice of the gradients"
     ),
+    "server": Entry(
+        "lockstep.strategies.served:Served",
+        "common",
+        options=("servers", "backup", "wait_for"),
+        servers=1,
+        purpose="parameter servers add up a slice each",
+    ),
+    "driver": Entry(
+        "lockstep.strategies.served:Served", "common", servers=1, purpose="one process collects and hands out"
+    ),
 }
 
 OPTIONS = {

@@ -42,6 +42,8 @@ class Synchronous:
         """The generation whose group is connected and whose members have been helped."""
         self.observe: Callable[[Leaf, Vector], None] | None = None
         """Called with every contribution."""
+        self.on_copy: Callable[[], None] | None = None
+        """Called when the state was copied from others in the middle of training."""
 
     def first_step(self, index: int) -> Step:
         replica = self._replica
@@ -76,20 +78,26 @@ class Synchronous:
             generation = self._membership.settle()
             try:
                 self._enter(generation, step)
-                if step.done or step.todo(generation):
+                if step.done or not self._reduce(step, generation):
                     return
-                self._reduce(step, generation)
             except Lost as lost:
                 self._report(lost, generation)
                 return
-            self._membership.commit(step, generation)
+            if self._membership.commit(step, generation):
+                self._take(step)
 
-    def _reduce(self, step: Step, generation: Generation) -> None:
-        """Put the mean over all leaves into `step.reduced`."""
+    def _reduce(self, step: Step, generation: Generation) -> bool:
+        """Form the mean over all leaves; False if there are more to compute first."""
+        if step.todo(generation):
+            return False
         if self._group is None:
             self.reduce_alone(step)
         else:
             transfer(self._group, step, self._recipe.leaves, self._abandons(generation))
+        return True
+
+    def _take(self, step: Step) -> None:
+        """Put the result of a step that is done into `step.reduced`, where it is not there already."""
 
     def reduce_alone(self, step: Step) -> None:
         """The result of a step of which every leaf is held here."""
@@ -112,27 +120,25 @@ class Synchronous:
             generation = self._membership.settle()
             if self._membership.id not in generation.joiners:
                 return False
-            if self._join(step, generation):
-                return True
-
-    def _join(self, step: Step, generation: Generation) -> bool:
-        """Copy the state of a running job; False if its members changed meanwhile."""
-        with self._replica.spans("exchange"):
-            self._leave()
-            try:
-                self._group = self._connect(generation)
-                reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
-            except Lost as lost:
-                self._report(lost, generation)
-                return False
-            with self._membership.changed:
-                if not self._membership.has_left(generation):
-                    self._entered = generation.number
-                    step.restart(generation.step)
-                    step.reduced.flat.copy_(reduced)
+            with self._replica.spans("exchange"):
+                try:
+                    self._join(step, generation)
                     return True
-            self._leave()
-            return False
+                except Lost as lost:
+                    self._report(lost, generation)
+
+    def _join(self, step: Step, generation: Generation) -> None:
+        """Copy the state of a running job; `step` becomes that of its members."""
+        self._leave()
+        self._group = self._connect(generation)
+        reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
+        with self._membership.changed:
+            if self._membership.has_left(generation):
+                raise Lost("a new generation")
+            step.restart(generation.step)
+            step.reduced.flat.copy_(reduced)
+        self._meet_servers(generation)
+        self._entered = generation.number
 
     def apply(self, step: Step) -> None:
         with self._replica.spans("optimizer"):
@@ -163,6 +169,11 @@ class Synchronous:
         """Meet the members of this generation, if that is not done; those who lack something get it."""
         if self._entered == generation.number:
             return
+        if self._membership.id in generation.joiners and self._membership.position is not step:
+            self._join(step, generation)
+            if self.on_copy is not None:
+                self.on_copy()
+            return
         self._leave()
         if len(generation) > 1:
             self._group = self._connect(generation)
@@ -173,12 +184,17 @@ class Synchronous:
                     raise Lost("a new generation")
             else:
                 catchup.help_others(self._group, self._replica, step, abandoned)
+        self._meet_servers(generation)
         self._entered = generation.number
+
+    def _meet_servers(self, generation: Generation) -> None:
+        """Connect to whoever owns the slices, if other processes do."""
 
     def _connect(self, generation: Generation) -> Group:
         membership = self._membership
         rank = generation.rank(membership.id)
-        group = Group(generation, rank, self._replica.device, membership.host, membership.changed)
+        traffic = self._replica.traffic
+        group = Group(generation, rank, self._replica.device, membership.host, membership.changed, traffic)
         try:
             group.connect(self._abandons(generation))
         except Lost:
@@ -192,7 +208,7 @@ class Synchronous:
         The group is kept until then: dropping it would make others fail, with the wrong peer to blame.
         """
         if isinstance(lost, PeerFailed):
-            peer = None if lost.rank is None else generation.members[lost.rank].id
+            peer = lost.server if lost.rank is None else generation.members[lost.rank].id
             message = {"type": "lost", "number": generation.number, "peer": peer, "error": str(lost)}
             self._membership.send(message)
         self._membership.wait(self._abandons(generation))

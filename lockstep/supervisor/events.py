@@ -55,6 +55,14 @@ class LostPeer:
 
 
 @dataclass(frozen=True)
+class Outrun:
+    """A straggler of generation `number` is so far behind that nobody has the results it lacks."""
+
+    worker: int
+    number: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -168,6 +176,7 @@ Event = (
     | Promised
     | Heartbeat
     | LostPeer
+    | Outrun
     | Tick
     | Evaluation
     | Verify
@@ -188,9 +197,10 @@ Event = (
 
 @dataclass(frozen=True)
 class Start:
-    """Start a worker under this number."""
+    """Start a process under this number: a worker, or one that serves them."""
 
     worker: int
+    is_server: bool = False
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,11 @@ def form(
 ) -> Formed:
     """Who has a state stays, in the order of the members; then those who are ready join, as far as there is room.
 
-    `before` says who was to compute which leaf of the step.
+    `before` says who was to compute which leaf of the step. Whoever is further behind than the last result can help
+    (a straggler whose leaves others have computed) joins like a new one.
     """
     step = max(step for step, _ in promises.values())
-    assert min(s for s, _ in promises.values()) >= step - 1, f"members are more than a step apart: {promises}"
+    promises = {id_: promise for id_, promise in promises.items() if promise[0] >= step - 1}
     stay = [id_ for id_ in members if id_ in promises] or sorted(promises)
     # Those who have no state, or not the one that is gone back to, copy it.
     others = sorted((id_ for id_ in ready if id_ not in promises), key=lambda id_: (id_ not in members, id_))

@@ -58,6 +58,7 @@ class Machine:
     secret: str
     saving: Saving
     scores: Scores
+    num_servers: int = 0
     replace: bool = True
     watch: Watch = field(default_factory=lambda: Watch(10.0))
     verification: Verification | None = None
@@ -74,6 +75,8 @@ class Machine:
     losses: Losses = field(default_factory=Losses)
     workers: dict[int, Worker] = field(default_factory=dict)
     """The living, by number."""
+    servers: dict[int, Worker] = field(default_factory=dict)
+    """Those that serve them, from the same numbers."""
     _next: int = 0
     _number: int = 0
     _forming: Forming | None = None
@@ -87,12 +90,13 @@ class Machine:
     _reached: int = -1
 
     def start(self) -> list[e.Action]:
-        """Start as many workers as are wanted and not there."""
+        """Start as many workers and servers as are wanted and not there."""
         actions: list[e.Action] = []
-        while len(self.workers) < self.num_workers:
-            self.workers[self._next] = Worker()
-            actions.append(e.Start(self._next))
-            self._next += 1
+        for processes, wanted in ((self.workers, self.num_workers), (self.servers, self.num_servers)):
+            while len(processes) < wanted:
+                processes[self._next] = Worker()
+                actions.append(e.Start(self._next, is_server=processes is self.servers))
+                self._next += 1
         return actions
 
     def handle(self, event: e.Event, now: float = 0.0) -> list[e.Action]:
@@ -101,7 +105,7 @@ class Machine:
             return []
         worker = getattr(event, "worker", None)
         if worker is not None and worker not in self.workers:
-            return []
+            return self._hear_server(worker, event, now) if worker in self.servers else []
         match event:
             case e.Ready():
                 return self._on_ready(event)
@@ -111,6 +115,8 @@ class Machine:
                 return self._on_heartbeat(event, now)
             case e.LostPeer():
                 return self._on_lost_peer(event, now)
+            case e.Outrun():
+                return self._on_outrun(event)
             case e.Tick():
                 return self._on_tick(now)
             case e.Delay():
@@ -138,6 +144,47 @@ class Machine:
                 return self._on_resize(event)
             case e.StopRequested():
                 return self._on_stop(event)
+
+    # Servers: they have no state, so whoever dies is replaced, and its slices move
+
+    def _hear_server(self, server: int, event: e.Event, now: float) -> list[e.Action]:
+        match event:
+            case e.Ready():
+                self.servers[server].address = event.address
+                self._causes.append("server")
+                return self._propose()
+            case e.Heartbeat():
+                self.watch.heard(server, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
+            case e.Raised():
+                return self._end(e.Outcome("failed", None, event.message, server, event.user))
+            case e.Gone() if event.is_death:
+                return self._remove_server(server, event.how)
+            case e.Gone():
+                return self._end(e.Outcome("failed", None, event.how, server, died=True))
+        return []
+
+    def _remove_server(self, server: int, how: str, kill: bool = False) -> list[e.Action]:
+        """The slices of a server that is gone move to the others; without any, the workers add up by themselves."""
+        del self.servers[server]
+        self.watch.forget(server)
+        actions = self._mourn(server, f"server {server}", how, kill)
+        if self.outcome is not None:
+            return actions
+        was_member = self.generation is not None and server in [member.id for member in self.generation.servers]
+        return actions + (self._propose() if was_member or not self.members else [])
+
+    def _mourn(self, id_: int, name: str, how: str, kill: bool) -> list[e.Action]:
+        """A process is dead: count it, start another one, and give up where that heals nothing."""
+        self.losses.deaths += 1
+        self._streak.append(f"{name} {how}")
+        self._causes.append("death")
+        actions: list[e.Action] = [self._record("death", worker=id_, how=how)]
+        if kill:
+            actions.append(e.Kill(id_))
+        if len(self._streak) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
+            cause = f"{len(self._streak)} deaths without a step in between; the first: {self._streak[0]}"
+            return actions + self._end(e.Outcome("failed", None, cause, id_, died=True))
+        return actions + (self.start() if self.replace and len(self._finished) < self.num_workers else [])
 
     # Membership
 
@@ -222,6 +269,8 @@ class Machine:
         ready = sorted(id_ for id_, worker in self.workers.items() if worker.address is not None)
         if not ready or len(ready) < min(self.num_workers, len(self.workers)):
             return []
+        if any(server.address is None for server in self.servers.values()):
+            return []
         actions: list[e.Action] = []
         if self.probe is None and (known := [p for id_ in ready if (p := self.workers[id_].probe) is not None]):
             self.probe = probes.most_common(known)
@@ -302,6 +351,7 @@ class Machine:
             first_leaves=tuple(tuple(sorted(formed.leaves[id_])) for id_ in ids),
             behind=tuple(id_ for id_ in formed.stay if promises[id_][0] < step),
             joiners=tuple(joiners),
+            servers=tuple(Member(id_, s.address) for id_, s in sorted(self.servers.items()) if s.address is not None),
             evaluated=self.scores.evaluated,
             evaluated_leaves=self.scores.known_leaves(step),
             best=self.scores.best,
@@ -321,6 +371,7 @@ class Machine:
             "number": self._number,
             "step": step,
             "workers": len(ids),
+            **({"servers": len(self.generation.servers)} if self.num_servers else {}),
             "joined": joiners,
             "causes": sorted(set(self._causes)),
             "missing_leaves": formed.num_missing,
@@ -331,7 +382,7 @@ class Machine:
             *actions,
             # Whoever was asked for a checkpoint may be dead. The new one hears of it before it may go on.
             *(self._ask_for_checkpoint(self.saving.asked) if self.saving.asked is not None else []),
-            *self._send_all({"type": "generation", "generation": self.generation.to_plain()}),
+            *self._send_all({"type": "generation", "generation": self.generation.to_plain()}, also_servers=True),
             e.Record(row),
             *self._end_if_finished(),
         ]
@@ -360,17 +411,9 @@ class Machine:
         was_member = worker in self.members
         awaited = self._forming is not None and worker in self._forming.awaited
         self._drop(worker)
-        self.losses.deaths += 1
-        self._streak.append(f"worker {worker} {how}")
-        self._causes.append("death")
-        actions: list[e.Action] = [self._record("death", worker=worker, how=how)]
-        if kill:
-            actions.append(e.Kill(worker))
-        if len(self._streak) > self.max_rapid_deaths * self.num_workers:
-            cause = f"{len(self._streak)} deaths without a step in between; the first: {self._streak[0]}"
-            return actions + self._end(e.Outcome("failed", None, cause, worker, died=True))
-        if self.replace and len(self._finished) < self.num_workers:
-            actions += self.start()
+        actions = self._mourn(worker, f"worker {worker}", how, kill)
+        if self.outcome is not None:
+            return actions
         if not self.workers:
             return actions + self._end_dead(worker)
         if awaited and self.members:
@@ -412,9 +455,11 @@ class Machine:
 
     def _on_tick(self, now: float) -> list[e.Action]:
         actions: list[e.Action] = []
-        for id_, how in self.watch.stuck(list(self.workers), now).items():
+        for id_, how in self.watch.stuck([*self.workers, *self.servers], now).items():
             if id_ in self.workers:  # and not gone with one that was removed before
                 actions += self._remove(id_, how, kill=True)
+            elif id_ in self.servers:
+                actions += self._remove_server(id_, how, kill=True)
             if self.outcome is not None:
                 return actions
         if self.watch.has_unexplained_reports(now):
@@ -428,10 +473,19 @@ class Machine:
             self.watch.report(event.worker, event.peer, now)
         return []
 
+    def _on_outrun(self, event: e.Outrun) -> list[e.Action]:
+        """It copies the state like one that joins, and for that there must be a new generation."""
+        if self.generation is None or event.number != self.generation.number or self._forming is not None:
+            return []
+        self._causes.append("straggler")
+        return self._propose()
+
     def _resolve_reports(self) -> list[e.Action]:
         """Nobody died, and yet members cannot reach each other: the one reported most goes, on a tie the newest."""
-        worst = self.watch.most_reported(self.members)
+        worst = self.watch.most_reported([*self.members, *self.servers])
         self.watch.clear_reports()
+        if worst in self.servers:
+            return self._remove_server(worst, "could not be reached by the workers", kill=True)
         if worst is None or len(self.members) == 1:
             return self._propose()
         return self._remove(worst, "could not be reached by its peers", kill=True)
@@ -540,8 +594,9 @@ class Machine:
         """A row of metrics about something that happened where training is now."""
         return e.Record({"kind": kind, **row, "step": max(0, self._reached)})
 
-    def _send_all(self, message: Message) -> list[e.Action]:
-        return [e.Send(id_, message) for id_ in self.members]
+    def _send_all(self, message: Message, also_servers: bool = False) -> list[e.Action]:
+        servers = [id_ for id_, server in self.servers.items() if also_servers and server.address is not None]
+        return [e.Send(id_, message) for id_ in [*self.members, *servers]]
 
     def _fail(self, cause: str) -> list[e.Action]:
         return self._end(e.Outcome("failed", None, cause))

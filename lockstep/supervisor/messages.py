@@ -54,6 +54,7 @@ READERS: dict[str, Callable[[int, Message], e.Event]] = {
     "promised": lambda w, m: e.Promised(w, int(m["number"]), int(m["step"]), tuple(map(int, m["held"]))),
     "heartbeat": _heartbeat,
     "lost": lambda w, m: e.LostPeer(w, int(m["number"]), _optional(m["peer"])),
+    "outrun": lambda w, m: e.Outrun(w, int(m["number"])),
     "evaluation": _evaluation,
     "verify": lambda w, m: e.Verify(w, int(m["number"]), int(m["step"]), _report(m)),
     "answer": _answer,

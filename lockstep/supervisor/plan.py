@@ -36,6 +36,7 @@ class Plan:
     """Evaluate the checkpoint, and write nothing to the run directory but logs."""
     program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
     """The command of a worker."""
+    server_program: tuple[str, ...] = (sys.executable, "-m", "lockstep.server")
 
     @property
     def first_step(self) -> int:

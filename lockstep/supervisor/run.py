@@ -57,6 +57,7 @@ class Supervisor:
         self._token = secrets.token_hex(16)
         self._machine = Machine(
             num_workers=plan.job.workers,
+            num_servers=0 if plan.evaluate_only else plan.job.servers,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
             saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
@@ -76,6 +77,8 @@ class Supervisor:
         self._over = asyncio.Event()
         self._outcome: e.Outcome | None = None
         self._exits: set[int] = set()
+        self._servers: set[int] = set()
+        """Which of the processes that were ever started are servers."""
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +113,7 @@ class Supervisor:
             await self._over.wait()
         finally:
             self._control.send_all({"type": "shutdown"})
-            for worker in self._machine.workers:
+            for worker in [*self._machine.workers, *self._machine.servers]:
                 if not self._control.is_connected(worker):
                     self._engine.kill(worker)  # still importing; it would not hear
             await self._engine.close(GRACE_SECONDS)
@@ -126,23 +129,29 @@ class Supervisor:
         length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
         start = f" from step {plan.first_step}" if plan.first_step else ""
         workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
+        if self._machine.num_servers:
+            workers += f" and {job.servers} {job.strategy}" + ("s" if job.servers > 1 else "")
         return (
             f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
             f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
         )
 
     def _command(self, worker: int) -> Command:
-        recipe = self._plan.recipe
+        recipe, is_server = self._plan.recipe, worker in self._servers
         environment = {
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **device.environment(recipe.device, recipe.threads, recipe.precision, worker),
+            **device.environment("cpu" if is_server else recipe.device, recipe.threads, recipe.precision, worker),
         }
-        return Command(worker, list(self._plan.program), environment, self._log(worker))
+        program = self._plan.server_program if is_server else self._plan.program
+        return Command(worker, list(program), environment, self._log(worker))
 
     def _log(self, worker: int) -> Path:
-        return self._plan.directory.log("evaluator" if self._plan.evaluate_only else "worker", worker)
+        role = "evaluator" if self._plan.evaluate_only else "worker"
+        if worker in self._servers:
+            role = "driver" if self._plan.job.strategy == "driver" else "server"
+        return self._plan.directory.log(role, worker)
 
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
@@ -153,6 +162,8 @@ class Supervisor:
     async def welcome(self, worker: int) -> Message | None:
         """What a worker must know to set itself up; None for one that is not expected."""
         plan = self._plan
+        if worker in self._machine.servers:
+            return {"type": "welcome", "config": to_plain(plan.recipe, plan.job)}
         if worker not in self._machine.workers:
             return None
         path = await self._choose_checkpoint(worker)
@@ -223,6 +234,9 @@ class Supervisor:
 
     def _on_ready(self, worker: int, message: Message) -> None:
         self._loading.pop(worker, None)
+        if worker in self._servers:
+            self._handle(e.Ready(worker, message["address"], step=-1))
+            return
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
         if free < needed and not self._plan.evaluate_only and self._machine.generation is None:
             sentence = (
@@ -312,6 +326,7 @@ class Supervisor:
         for action in actions:
             match action:
                 case e.Start():
+                    self._servers |= {action.worker} if action.is_server else set()
                     self._spawn(self._start(action.worker))
                 case e.Kill():
                     self._control.drop(action.worker)

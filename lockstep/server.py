@@ -1,0 +1,232 @@
+"""A parameter server: `python -m lockstep.server`. It owns a slice of the vectors, adds up what workers send for it,
+and gives everyone the result. It keeps no weights, so its death loses nothing, and it imports no torch.
+
+For every connection there is a thread that reads; what it reads goes to the board of the generation, under one lock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import hmac
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lockstep import injection, parent, wire
+from lockstep.config import Job, from_plain
+from lockstep.exchange.backups import Backups
+from lockstep.exchange.board import Board, Part, Result
+from lockstep.exchange.link import HANDSHAKE_SECONDS, Connection, Header, Kind
+from lockstep.generation import Generation
+from lockstep.line import Line
+from lockstep.membership import Membership
+from lockstep.wire import BadFrame
+
+TICK_SECONDS = 0.005
+"""How often late leaves are looked for, where others compute them."""
+
+
+@dataclass
+class Service:
+    """What a server does in one generation."""
+
+    generation: Generation
+    slot: int
+    """Which of the slices is its own; the first server also looks after late leaves."""
+    job: Job
+    strike: Callable[[int, str], None]
+    """Called with a step and what happens in it: tests inject failures there."""
+    connections: dict[int, Connection] = field(default_factory=dict)
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        generation = self.generation
+        self.board = Board(generation.num_leaves, generation.step, self.job.wait_for)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, list[int]] = {}
+        """Workers that wait for the result of a step."""
+        self._backups = Backups(self.job.backup if self.slot == 0 else 0)
+        self._backups.begin(self._owners(), time.monotonic())
+
+    def _owners(self) -> dict[int, int]:
+        """Who is to compute each leaf of the step."""
+        ids, step = self.generation.ids, self.board.step
+        return {leaf: id_ for rank, id_ in enumerate(ids) for leaf in self.generation.leaves(rank, step)}
+
+    def enter(self, worker: int, connection: Connection) -> bool:
+        """Take a worker's connection into the generation; False if that is over, or it has one already."""
+        with self._lock:
+            if self.is_over or worker in self.connections or worker not in self.generation.ids:
+                return False
+            self.connections[worker] = connection
+            return True
+
+    def handle(self, worker: int, header: Header, part: Part | None) -> None:
+        with self._lock:
+            if header.kind == Kind.PUSH and part is not None:
+                self._push(worker, header, part)
+            elif header.kind == Kind.PULL:
+                self._pull(worker, header.step)
+            elif header.kind == Kind.IDLE and header.step == self.board.step:
+                self._backups.idle(worker, time.monotonic())
+                self._assign()
+            elif header.kind != Kind.IDLE:
+                raise BadFrame(f"a worker sent {header.kind.name}")
+
+    def _push(self, worker: int, header: Header, part: Part) -> None:
+        board = self.board
+        if header.step > board.step:
+            raise BadFrame(f"a worker is at step {header.step}, and step {board.step} is not done")
+        arrived = board.arrived
+        self.strike(header.step, "push")
+        if (result := board.push(worker, header.step, (header.level, header.index), part)) is None:
+            return
+        self.strike(result.step, "result")
+        self._backups.end(arrived)
+        self._backups.begin(self._owners(), time.monotonic())
+        for id_ in self._waiting.pop(result.step, []):
+            self._send(id_, result)
+
+    def _pull(self, worker: int, step: int) -> None:
+        if (result := self.board.result(step)) is not None:
+            self._send(worker, result)
+        elif self.board.is_gone(step):
+            self.connections[worker].send(Header(Kind.GONE, step))
+        else:
+            self._waiting.setdefault(step, []).append(worker)
+
+    def _send(self, worker: int, result: Result) -> None:
+        header = Header(Kind.RESULT, result.step, count=result.num_leaves, num_bytes=result.values.nbytes)
+        self.connections[worker].send(header, result.values.view(np.uint8).data)
+
+    def look_after_late_leaves(self) -> None:
+        while not self.is_over:
+            with self._lock:
+                self._assign()
+            time.sleep(TICK_SECONDS)
+
+    def _assign(self) -> None:
+        for worker, leaf in self._backups.assign(self.board.missing(), time.monotonic()):
+            self.connections[worker].send(Header(Kind.COMPUTE, self.board.step, index=leaf))
+
+    def close(self) -> None:
+        with self._lock:
+            self.is_over = True
+            connections = list(self.connections.values())
+        for connection in connections:
+            connection.close()
+
+
+class Server:
+    """Accepts connections, and moves from one generation to the next."""
+
+    def __init__(self, membership: Membership, job: Job) -> None:
+        self._membership = membership
+        self._job = job
+        self._strike = injection.striker(membership.id)
+        self._service: Service | None = None
+        self._listener = socket.create_server((membership.host, 0))
+        self.address = f"{membership.host}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+
+    def serve(self) -> None:
+        """Until the supervisor ends this process."""
+        membership = self._membership
+        while True:
+            generation = membership.settle()
+            slot = [server.id for server in generation.servers].index(membership.id)
+            service = Service(generation, slot, self._job, self._strike)
+            with membership.changed:
+                self._service = service
+                membership.changed.notify_all()
+            if slot == 0 and self._job.backup:
+                threading.Thread(target=service.look_after_late_leaves, name="late", daemon=True).start()
+            membership.wait(lambda now=generation: membership.has_left(now))  # type: ignore[misc]
+            service.close()
+
+    def heartbeat(self) -> wire.Message:
+        step = -1 if self._service is None else self._service.board.step
+        return {"step": step, "leaf": None, "phase": "serve", "leaf_seconds": None}
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            threading.Thread(target=self._greet, args=(connection,), name="reader", daemon=True).start()
+
+    def _greet(self, accepted: socket.socket) -> None:
+        """Whoever does not know the generation's secret is dropped without an answer."""
+        accepted.settimeout(HANDSHAKE_SECONDS)
+        try:
+            hello = wire.receive_frame(accepted, wire.MAX_GREETING)
+            service = None if hello is None else self._find(hello)
+        except (BadFrame, OSError):
+            service = hello = None
+        if service is None or hello is None:
+            accepted.close()
+            return
+        connection = Connection(accepted)
+        try:
+            if service.enter(hello["id"], connection):
+                _read(service, hello["id"], connection)
+        except BadFrame as problem:
+            print(f"lockstep server: worker {hello['id']}: {problem}", file=sys.stderr, flush=True)
+        finally:
+            connection.close()
+
+    def _find(self, hello: wire.Message) -> Service | None:
+        """The service of the generation that a worker wants, once it is there."""
+        number, secret, membership = hello.get("number"), hello.get("secret"), self._membership
+        if not isinstance(number, int) or not isinstance(secret, str) or not isinstance(hello.get("id"), int):
+            return None
+        membership.wait(lambda: self._service is not None and self._service.generation.number >= number, 10.0)
+        service = self._service
+        if service is None or service.generation.number != number:
+            return None
+        is_known = hmac.compare_digest(secret.encode(), service.generation.secret.encode())
+        return service if is_known and hello.get("version") == wire.PROTOCOL_VERSION else None
+
+
+def _read(service: Service, worker: int, connection: Connection) -> None:
+    while (header := connection.receive()) is not None:
+        part: Part | None = None
+        if header.num_bytes:
+            if header.kind != Kind.PUSH or header.num_bytes % 4:
+                raise BadFrame(f"{header.num_bytes} bytes with {header.kind.name}")
+            part = np.empty(header.num_bytes // 4, np.float32)
+            if not connection.receive_into(part.view(np.uint8).data, count=True):
+                return
+        service.handle(worker, header, part)
+
+
+def main() -> None:
+    parent.follow()
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    id_ = int(os.environ["LOCKSTEP_ID"])
+    line = Line(os.environ["LOCKSTEP_CONTROL"], os.environ.pop("LOCKSTEP_TOKEN"), id_)
+    connection, welcome = line.open()
+    membership = Membership(id_, connection)
+    try:
+        _, job = from_plain(welcome["config"], "the supervisor's configuration")
+        server = Server(membership, job)
+        membership.heartbeat = server.heartbeat
+        membership.listen()
+        membership.send({"type": "ready", "address": server.address})
+        server.serve()
+    except BaseException:
+        text = traceback.format_exc()
+        print(text, file=sys.stderr, flush=True)
+        membership.send({"type": "error", "user": False, "message": text, "where": ""})
+        membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+
+
+if __name__ == "__main__":
+    main()

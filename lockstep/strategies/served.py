@@ -1,0 +1,213 @@
+"""`server` and `driver`: other processes own the slices. They add in the tree's order, so the bits are `allreduce`'s.
+
+A worker asks for the result of a step when it begins, sends the sums that it holds, and waits. Where late leaves are
+computed by others too, or dropped, it sends every leaf at once, and finds the step done while it was still at work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lockstep.config import Job, Recipe
+from lockstep.data.source import Source
+from lockstep.exchange import link, tree
+from lockstep.exchange.group import Lost, PeerFailed
+from lockstep.exchange.link import Connection, Header, Kind, Traffic
+from lockstep.exchange.tree import Node
+from lockstep.generation import Generation, Member
+from lockstep.membership import Membership
+from lockstep.replica import Replica
+from lockstep.step import Step
+from lockstep.strategies.synchronous import Synchronous
+
+LOOK_SECONDS = 0.05
+"""How often a worker whose data a server does not take looks whether there is a new generation."""
+
+
+@dataclass
+class Link:
+    """A worker's connection to one server, and the result that comes through it."""
+
+    server: Member
+    start: int
+    stop: int
+    connection: Connection
+    incoming: Tensor
+    """Where results of this slice are put, in the memory of the host."""
+    received: int = -1
+    """The last step whose result is complete."""
+    num_leaves: int = 0
+    """How many leaves that result is made of."""
+    error: str | None = None
+    thread: threading.Thread | None = None
+
+
+@dataclass
+class Servers:
+    """All servers of a generation, as one worker sees them."""
+
+    generation: Generation
+    membership: Membership
+    length: int
+    traffic: Traffic
+    links: list[Link] = field(default_factory=list)
+    asked: int | None = None
+    """A late leaf that this worker has been asked to compute as well."""
+    is_gone: bool = False
+    """Whether a result that was asked for is not kept any more."""
+    _pushed: set[Node] = field(default_factory=set)
+    _step: int = -1
+
+    def connect(self, incoming: Tensor) -> None:
+        generation, membership = self.generation, self.membership
+        slices = tree.slices(self.length, len(generation.servers))
+        for server, (start, stop) in zip(generation.servers, slices, strict=True):
+            try:
+                connection = link.connect(
+                    server.address, generation.secret, generation.number, membership.id, membership.host, self.traffic
+                )
+            except OSError as error:
+                raise PeerFailed(f"no connection to server {server.id}: {error}", server=server.id) from None
+            found = Link(server, start, stop, connection, incoming[start:stop])
+            found.thread = threading.Thread(target=self._receive, args=(found,), name="results", daemon=True)
+            self.links.append(found)
+            found.thread.start()
+
+    def begin(self, step: Step) -> None:
+        """Ask for the result of a step, once."""
+        if self._step == step.index:
+            return
+        self._step, self.asked = step.index, None
+        self._pushed.clear()
+        for one in self.links:
+            one.connection.send(Header(Kind.PULL, step.index))
+
+    def push(self, step: Step, abandoned: Callable[[], bool]) -> None:
+        """Send what is held and has not been sent; afterwards its memory may be used again."""
+        fresh = {node: vector.flat.cpu() for node, vector in step.held.items() if node not in self._pushed}
+        for one in self.links:
+            for (level, index), flat in fresh.items():
+                part = flat[one.start : one.stop].view(torch.uint8).numpy().data
+                one.connection.send(Header(Kind.PUSH, step.index, level, index, num_bytes=part.nbytes), part)
+        for done in [one.connection.flush() for one in self.links if fresh]:
+            while not done.wait(LOOK_SECONDS):
+                if abandoned():
+                    raise Lost("a new generation")
+        self._pushed.update(fresh)
+
+    def say_idle(self, step: Step) -> None:
+        self.links[0].connection.send(Header(Kind.IDLE, step.index))
+
+    def has_result(self, step: Step) -> bool:
+        return all(one.received == step.index for one in self.links)
+
+    def has_news(self, step: Step) -> bool:
+        """Whether there is a result, or something else to do than to wait for it."""
+        failed = any(one.error is not None for one in self.links)
+        return self.has_result(step) or self.asked is not None or self.is_gone or failed
+
+    def check(self) -> None:
+        """PeerFailed if a connection is lost."""
+        for one in self.links:
+            if one.error is not None:
+                raise PeerFailed(one.error, server=one.server.id)
+
+    def _receive(self, one: Link) -> None:
+        """A thread per server: results go to the incoming vector, and nowhere else."""
+        error = "the server closed the connection"
+        try:
+            while (header := one.connection.receive()) is not None:
+                if header.kind == Kind.RESULT:
+                    target = one.incoming.view(torch.uint8).numpy().data
+                    if header.num_bytes != target.nbytes:
+                        error = f"a result of {header.num_bytes} bytes instead of {target.nbytes}"
+                        break
+                    if not one.connection.receive_into(target, count=True):
+                        break
+                with self.membership.changed:
+                    self._note(one, header)
+                    self.membership.changed.notify_all()
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        with self.membership.changed:
+            one.error = error
+            self.membership.changed.notify_all()
+
+    def _note(self, one: Link, header: Header) -> None:
+        if header.kind == Kind.RESULT:
+            one.received, one.num_leaves = header.step, header.count
+        elif header.kind == Kind.COMPUTE and header.step == self._step:
+            self.asked = header.index
+        elif header.kind == Kind.GONE and header.step == self._step:
+            self.is_gone = True
+
+    def close(self) -> None:
+        for one in self.links:
+            one.connection.close()
+        for one in self.links:
+            if one.thread is not None:
+                one.thread.join()
+        self.links.clear()
+
+
+class Served(Synchronous):
+    def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
+        super().__init__(recipe, job, source, replica, membership)
+        self._servers: Servers | None = None
+        self._incoming = torch.zeros(replica.layout.length)
+        self._is_eager = bool(job.backup or job.wait_for)
+
+    def first_step(self, index: int) -> Step:
+        step = super().first_step(index)
+        step.is_eager = self._is_eager
+        return step
+
+    def _reduce(self, step: Step, generation: Generation) -> bool:
+        servers, membership = self._servers, self._membership
+        if servers is None:
+            return super()._reduce(step, generation)  # until there is a server again
+        servers.begin(step)
+        if step.todo(generation) and not self._is_eager:
+            return False
+        if servers.has_result(step):
+            return True
+        servers.push(step, self._abandons(generation))
+        if step.todo(generation) and not servers.has_result(step):
+            return False
+        if self._job.backup:
+            servers.say_idle(step)
+        membership.wait(lambda: servers.has_news(step) or membership.has_left(generation))
+        if servers.has_result(step):
+            return True
+        servers.check()
+        if membership.has_left(generation):
+            raise Lost("a new generation")
+        if servers.is_gone:
+            membership.send({"type": "outrun", "number": generation.number})
+            raise Lost("the others are too far ahead")
+        with membership.changed:
+            leaf, servers.asked = servers.asked, None
+            assert leaf is not None
+            step.take_over(leaf, generation)
+        return False
+
+    def _take(self, step: Step) -> None:
+        if self._servers is not None:
+            step.reduced.flat.copy_(self._incoming)
+            self._replica.traffic.dropped_leaves += self._recipe.leaves - self._servers.links[0].num_leaves
+
+    def _meet_servers(self, generation: Generation) -> None:
+        if generation.servers:
+            self._servers = Servers(generation, self._membership, len(self._incoming), self._replica.traffic)
+            self._servers.connect(self._incoming)
+
+    def _leave(self) -> None:
+        if self._servers is not None:
+            self._servers.close()
+            self._servers = None
+        super()._leave()
