@@ -316,6 +316,8 @@ def _conclude(run: Run) -> int:
         print(losses)
     if run.steps_left:
         print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
+    if run.losses.dropped_leaves:
+        print(f"{run.losses.dropped_leaves} leaves were dropped because they came late (--late drop)")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
     print(f"digest {run.digest}")

@@ -14,6 +14,8 @@ from lockstep.replica import Replica
 from lockstep.spans import NAMES
 from lockstep.step import Step
 
+KEPT_ROWS = 1000
+"""Rows that a member keeps in case that the first one has not sent them."""
 DIGEST_EVERY = 100
 """Steps between two digests in the metrics."""
 
@@ -29,7 +31,7 @@ class Reporter:
         self._steps = 0
         """Steps since the last row that this process has seen; `replica.tally` may know of more."""
         self._since = time.perf_counter()
-        self._last: dict[str, Any] | None = None
+        self._unsent: deque[dict[str, Any]] = deque(maxlen=KEPT_ROWS)
         self._leaf_seconds: deque[float] = deque(maxlen=9)
         self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
@@ -65,15 +67,15 @@ class Reporter:
         }
 
     def resend(self) -> None:
-        """What a new first member does: the old one may have died before it sent the last row. The supervisor drops
-        what it has already."""
-        if self._last is not None:
-            self._membership.send({"type": "metrics", "row": self._last})
-            self._last = None
+        """What a new first member does: the old one may have died before it sent the last row, or have been so slow
+        that it never saw some steps. The supervisor drops what it has already."""
+        while self._unsent:
+            self._membership.send({"type": "metrics", "row": self._unsent.popleft()})
 
     def begin(self) -> None:
         """The first step, or the first after going back to an earlier state, starts now."""
-        self._since, self._steps, self._last = time.perf_counter(), 0, None
+        self._since, self._steps = time.perf_counter(), 0
+        self._unsent.clear()
 
     def finish(self) -> dict[str, float]:
         """Seconds per span over the whole session."""
@@ -139,5 +141,5 @@ class Reporter:
             if is_first:
                 self._membership.send({"type": "metrics", "row": row})
             else:
-                self._last = row
+                self._unsent.append(row)
             self._replica.tally, self._steps, self._since = [], 0, now

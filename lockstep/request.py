@@ -222,10 +222,9 @@ def strategy_options(request: Request, strategy: str, stored: Job | None) -> dic
 
 def check_strategy_options(job: Job, recipe: Recipe) -> None:
     """The numbers of a strategy."""
-    required = {"servers": bool(job.servers), "local_steps": True}
+    least_of = {"servers": min(1, strategies.STRATEGIES[job.strategy].servers), "local_steps": 1}
     for name, flag in strategies.OPTIONS.items():
-        number = getattr(job, name)
-        least = 1 if required.get(name) else 0
+        number, least = getattr(job, name), least_of.get(name, 0)
         if isinstance(number, int) and number < least:
             raise UserError(f"{flag} takes a number of at least {least}, not {number}")
     if job.wait_for > recipe.leaves:

@@ -35,6 +35,8 @@ class Archive:
         self._keep_count = keep
         self._first_step = first_step
         self._last_row = first_step
+        self.dropped_leaves = 0
+        """Leaves that came too late for their steps in this session."""
         self._verified = verified
         """Up to where what is written can be trusted; None where nothing is verified."""
         self._unwritable: set[str] = set()
@@ -89,9 +91,10 @@ class Archive:
             if row["step"] <= self._last_row:
                 return  # done again after a restart, or sent again by a new first member: the same figures
             self._last_row = row["step"]
+            self.dropped_leaves += row.get("dropped_leaves", 0)
             self._display.train_row(row)
         if row["kind"] == "death":
-            self._display.note(f"worker {row['worker']} {row['how']}; the others go on")
+            self._display.note(f"{row['role']} {row['worker']} {row['how']}; the others go on")
         if row["kind"] == "mixed":
             self._mark_as_mixed(row)
         if row["kind"] == "eval":

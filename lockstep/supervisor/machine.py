@@ -47,6 +47,8 @@ class Losses:
     recomputed_leaves: int = 0
     seconds: float = 0.0
     """Time that steps with a change of members took beyond the usual."""
+    dropped_leaves: int = 0
+    """What came too late for its step, where that is dropped."""
 
 
 @dataclass
@@ -167,18 +169,18 @@ class Machine:
         """The slices of a server that is gone move to the others; without any, the workers add up by themselves."""
         del self.servers[server]
         self.watch.forget(server)
-        actions = self._mourn(server, f"server {server}", how, kill)
+        actions = self._mourn(server, "server", how, kill)
         if self.outcome is not None:
             return actions
         was_member = self.generation is not None and server in [member.id for member in self.generation.servers]
         return actions + (self._propose() if was_member or not self.members else [])
 
-    def _mourn(self, id_: int, name: str, how: str, kill: bool) -> list[e.Action]:
+    def _mourn(self, id_: int, role: str, how: str, kill: bool) -> list[e.Action]:
         """A process is dead: count it, start another one, and give up where that heals nothing."""
         self.losses.deaths += 1
-        self._streak.append(f"{name} {how}")
+        self._streak.append(f"{role} {id_} {how}")
         self._causes.append("death")
-        actions: list[e.Action] = [self._record("death", worker=id_, how=how)]
+        actions: list[e.Action] = [self._record("death", worker=id_, role=role, how=how)]
         if kill:
             actions.append(e.Kill(id_))
         if len(self._streak) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
@@ -411,7 +413,7 @@ class Machine:
         was_member = worker in self.members
         awaited = self._forming is not None and worker in self._forming.awaited
         self._drop(worker)
-        actions = self._mourn(worker, f"worker {worker}", how, kill)
+        actions = self._mourn(worker, "worker", how, kill)
         if self.outcome is not None:
             return actions
         if not self.workers:

@@ -92,6 +92,7 @@ class Supervisor:
                 await self._work()
         assert self._outcome is not None
         about = self._outcome.worker
+        self._machine.losses.dropped_leaves = self._archive.dropped_leaves
         return Result(
             outcome=self._outcome,
             evaluation=self._archive.evaluation,

@@ -2,7 +2,8 @@
 
 Messages of a connection arrive in order but at any time; workers die or stall at any point, stalled ones wake up when
 they have long been expelled, new ones come late, pairs of them lose sight of each other, and one has a bit flipped.
-After every event the invariants are checked.
+Servers may own the slices, and then others may compute the leaves of those who are late. After every event the
+invariants are checked.
 
 What a state is made of is kept as a set of flips: `spoiled` are those that came in with the sum of everyone's
 gradients, `flipped` those in a worker's own memory. A right state has neither.
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lockstep.exchange.board import KEPT_RESULTS
 from lockstep.generation import Generation
 from lockstep.supervisor import events as e
 from lockstep.supervisor.machine import Machine
@@ -54,6 +56,9 @@ class Model:
     asked: bool = False
     """Whether it has reported for the verification it waits in."""
     dispute: dict[str, Any] | None = None
+    is_server: bool = False
+    taken_over: set[int] = field(default_factory=set)
+    """Late leaves of others that it computes too."""
     said: set[int] = field(default_factory=set)
     """Generations in which it has reported lost peers."""
     up: deque[e.Event] = field(default_factory=deque)
@@ -72,14 +77,30 @@ class Model:
         assert self.generation is not None
         assert self.index is not None
         rank = self.generation.rank(self.id)
-        return [leaf for leaf in self.generation.leaves(rank, self.index) if leaf not in self.computed]
+        mine = [*self.generation.leaves(rank, self.index), *sorted(self.taken_over)]
+        return [leaf for leaf in mine if leaf not in self.computed]
 
 
 class Simulation:
     def __init__(
-        self, seed: int, workers: int, leaves: int, last: int, failures: int, cuts: int = 0, verify_every: int = 0
+        self,
+        seed: int,
+        workers: int,
+        leaves: int,
+        last: int,
+        failures: int,
+        cuts: int = 0,
+        verify_every: int = 0,
+        servers: int = 0,
+        backup: bool = False,
     ) -> None:
         self.random = random.Random(seed)
+        self.backup = backup
+        self.results: dict[int, dict[int, set[str]]] = {}
+        """By generation: the steps that are done, and what their sums are spoiled by."""
+        self.outruns = self.taken = 0
+        self.sent: dict[int, dict[int, Model]] = {}
+        """By generation: what members that were up to date have sent to those who lacked something."""
         self.cuts, self.every = cuts, verify_every
         self.cut: set[frozenset[int]] = set()
         """Pairs that cannot reach each other."""
@@ -87,6 +108,7 @@ class Simulation:
         self.now = 0.0
         self.machine = Machine(
             num_workers=workers,
+            num_servers=servers,
             num_leaves=leaves,
             secret="",
             saving=Saving(last),
@@ -138,7 +160,13 @@ class Simulation:
         elif choice < 0.65 and (hearers := [model for model in living if model.down]):
             self.hear(self.random.choice(hearers))
         elif living:
-            self.act(self.random.choice(living))
+            model = self.random.choice(living)
+            if not self.is_slow(model) or self.random.random() < 0.03:
+                self.act(model)
+
+    def is_slow(self, model: Model) -> bool:
+        """With backups some workers are far slower than the others."""
+        return self.backup and model.id % 3 == 1 and model.entered > 0
 
     def fail(self) -> None:
         """One or several die at once, or stall, or the job is resized."""
@@ -186,6 +214,7 @@ class Simulation:
                 step, held = model.snapshot, ()
             model.up.append(e.Promised(model.id, message["number"], step, held))
         elif message["type"] == "generation":
+            model.taken_over.clear()
             model.generation = Generation.from_plain(message["generation"])
             model.promised = max(model.promised, model.generation.number)
             model.verified, model.asked, model.dispute = model.generation.verified, False, None
@@ -202,8 +231,12 @@ class Simulation:
             self.perform(self.machine.handle(e.Checkpointed(self.last, "last", "d", "final", number=10**9)))
 
     def act(self, model: Model) -> None:
-        """One thing that a worker's loop does next."""
-        if not model.is_ready:
+        """One thing that a worker's loop does next; a server's is to be there."""
+        if model.is_server:
+            if not model.is_ready:
+                model.is_ready = True
+                model.up.append(e.Ready(model.id, f"host:{model.id}", -1))
+        elif not model.is_ready:
             model.is_ready, model.index, model.snapshot = True, model.loaded, model.loaded
             model.spoiled = self.checkpoints[model.loaded]
             model.up.append(e.Ready(model.id, f"host:{model.id}", model.loaded))
@@ -211,16 +244,17 @@ class Simulation:
             return
         elif model.goes_back:
             self.go_back(model)
+        elif model.index is not None and model.done:
+            model.index, model.done = model.index + 1, False
+            model.computed.clear()
+            model.taken_over.clear()
+            others = [one for one in self.members() if one is not model]
+            if self.flip_at is not None and model.index >= self.flip_at and others:
+                self.flip_at, model.flipped = None, frozenset({"!"})
         elif model.entered != model.promised:
             self.enter(model)
         elif model.index is None:
             return
-        elif model.done:
-            model.index, model.done = model.index + 1, False
-            model.computed.clear()
-            others = [one for one in self.members() if one is not model]
-            if self.flip_at is not None and model.index >= self.flip_at and others:
-                self.flip_at, model.flipped = None, frozenset({"!"})
         elif self.is_verification_due(model, model.index):
             self.verify(model)
         elif self.every and model.verified == model.index != model.snapshot:
@@ -271,10 +305,14 @@ class Simulation:
                 if model.spoiled | model.flipped and model.diverged is None:
                     model.diverged = model.index
             return
+        if self.backup and model.generation.servers and self.work_eagerly(model):
+            return
         todo = model.todo()
         if todo:
             model.computing = todo[0]
             self.recomputed += 1
+            return
+        if not all(self.serves(server.id, model.generation) for server in model.generation.servers):
             return
         unreachable = [id_ for id_ in model.generation.ids if frozenset({id_, model.id}) in self.cut]
         if unreachable:
@@ -290,6 +328,41 @@ class Simulation:
         if set(parts) == set(model.generation.ids):
             self.commit(model, parts, model.index)
 
+    def serves(self, server: int, generation: Generation) -> bool:
+        model = self.models.get(server)
+        return model is not None and model.generation == generation and not model.stalled
+
+    def work_eagerly(self, model: Model) -> bool:
+        """Every leaf is sent at once, and the first arrival counts. False if there is one to compute."""
+        generation, index = model.generation, model.index
+        assert generation is not None
+        assert index is not None
+        if not all(self.serves(server.id, generation) for server in generation.servers):
+            return True
+        done = self.results.setdefault(generation.number, {})
+        parts = self.contributed.setdefault((generation.number, index), {})
+        if index not in done and model.computed:
+            parts[model.id] = set(model.computed)
+            self.wrongs.setdefault((generation.number, index), set()).update(model.spoiled | model.flipped)
+        missing = set(range(self.leaves)).difference(*parts.values())
+        if not missing and index not in done:
+            done[index] = set(self.wrongs[generation.number, index])
+        if index in done and index <= max(done) - KEPT_RESULTS:
+            if generation.number not in model.said:
+                model.said.add(generation.number)
+                self.outruns += 1
+                model.up.append(e.Outrun(model.id, generation.number))
+            return True
+        if index in done:
+            self.commit(model, {0: set(range(self.leaves))}, index)
+            return True
+        if not model.todo():
+            if self.random.random() < 0.3:
+                model.taken_over.add(self.random.choice(sorted(missing)))
+                self.taken += 1
+            return True
+        return False
+
     def commit(self, model: Model, parts: dict[int, set[int]], step: int) -> None:
         """Everyone has contributed: the sum must be that of every leaf, once."""
         everything = sorted(leaf for part in parts.values() for leaf in part)
@@ -304,35 +377,32 @@ class Simulation:
         """Take part in a generation; who lacks something gets it from members that are there."""
         generation = model.generation
         assert generation is not None
-        sources = [self.models.get(generation.ids[rank]) for rank in generation.up_to_date]
-        lacking = model.id in generation.joiners or model.id in generation.behind
-        if lacking:
-            if not all(s is not None and s.entered == generation.number == s.promised for s in sources):
+        sent = self.sent.setdefault(generation.number, {})
+        sources = [generation.ids[rank] for rank in generation.up_to_date]
+        if model.id in generation.joiners or model.id in generation.behind:
+            if not all(source in sent and source in self.models for source in sources):
                 return
-            for source in sources:
-                assert source is not None
-                assert source.index is not None
-                assert source.index == generation.step or source.index + source.done == generation.step
+            assert all(sent[source].index == generation.step for source in sources)
         model.entered = generation.number
         if model.id in generation.joiners:
             model.index, model.done, model.computing = generation.step, False, None
             model.computed.clear()
-            assert sources[0] is not None
-            model.reduced_of = sources[0].reduced_of
-            model.spoiled, model.flipped = sources[0].spoiled, sources[0].flipped
+            source = sent[sources[0]]
+            model.reduced_of = source.reduced_of
+            model.spoiled, model.flipped = source.spoiled, source.flipped
             model.snapshot, model.diverged, model.finished = None, None, False
             if generation.verified == generation.step:
                 self.keep(model)
         elif model.id in generation.behind:
             assert model.index == generation.step - 1
             assert not model.done
-            assert sources[0] is not None
-            assert sources[0].reduced_of == model.index, "the source does not have the result"
+            assert sent[sources[0]].reduced_of == model.index, "the source does not have the result"
             model.done, model.reduced_of = True, model.index
             model.spoiled |= self.sums[model.index]
         else:
             assert model.index is not None
             assert model.index + model.done == generation.step, (model, generation)
+            sent[model.id] = replace(model, index=generation.step)
 
     def perform(self, actions: list[e.Action]) -> None:
         for action in actions:
@@ -340,7 +410,7 @@ class Simulation:
                 verification = self.machine.verification
                 trusted = None if verification is None else verification.verified
                 loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
-                self.models[action.worker] = Model(action.worker, loaded)
+                self.models[action.worker] = Model(action.worker, loaded, is_server=action.is_server)
             elif isinstance(action, e.RollBack):
                 self.rollbacks += 1
                 self.checkpoints = {s: wrong for s, wrong in self.checkpoints.items() if s <= action.step}
@@ -361,8 +431,9 @@ class Simulation:
         assert not self.generations or generation.number > self.generations[-1].number
         self.generations.append(generation)
         given = sorted(leaf for leaves in generation.first_leaves for leaf in leaves)
-        assert given == list(range(self.leaves))
+        assert (sorted(set(given)) if self.backup else given) == list(range(self.leaves))
         assert set(generation.ids) <= set(self.machine.workers)
+        assert {server.id for server in generation.servers} <= set(self.machine.servers)
         assert len(generation) <= self.leaves
         assert generation.up_to_date
         for rank, id_ in enumerate(generation.ids):

@@ -17,6 +17,7 @@ GOOD: list[dict[str, Any]] = [
     {"type": "promised", "number": 2, "step": 5, "held": [1, 2]},
     {"type": "heartbeat", "step": 1, "leaf": None, "phase": "forward", "leaf_seconds": None},
     {"type": "lost", "number": 1, "peer": 3, "error": "x"},
+    {"type": "outrun", "number": 1},
     {"type": "evaluation", "step": 1, "leaf": 0, "count": 10, "top1": 3, "top5": 5, "loss": 0.5},
     {"type": "verify", "number": 1, "step": 5, "state": "s", "leaves": {"3": "a"}},
     {"type": "answer", "number": 1, "step": 5, "state": "s", "diverged": None},
@@ -40,9 +41,9 @@ GOOD: list[dict[str, Any]] = [
 
 def test_messages_are_read() -> None:
     assert messages.event(7, GOOD[0]) == e.Promised(7, 2, 5, (1, 2))
-    assert messages.event(7, GOOD[4]) == e.Verify(7, 1, 5, Report("s", {3: "a"}))
-    assert messages.event(7, GOOD[5]) == e.Answer(7, 1, 5, Replay("s", None))
-    assert messages.event(7, GOOD[6]) == e.Answer(7, 1, 5, Report("s", {3: "a"}))
+    assert messages.event(7, GOOD[5]) == e.Verify(7, 1, 5, Report("s", {3: "a"}))
+    assert messages.event(7, GOOD[6]) == e.Answer(7, 1, 5, Replay("s", None))
+    assert messages.event(7, GOOD[7]) == e.Answer(7, 1, 5, Report("s", {3: "a"}))
     assert messages.event(7, GOOD[-1]) == e.Evaluation(7, 1, 0, LeafResult(2, 1, 2, 0.5, ((3, 4, 2),)))
     assert messages.event(7, {"type": "something else"}) is None
     assert {message["type"] for message in GOOD} == set(messages.READERS)

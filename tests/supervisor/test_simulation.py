@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.supervisor.simulation import Simulation
@@ -13,7 +15,7 @@ def test_random_schedules_keep_the_invariants_and_finish(block: int) -> None:
         run(seed)
 
 
-def run(seed: int, **options: int) -> Simulation:
+def run(seed: int, **options: Any) -> Simulation:
     simulation = Simulation(seed, **{"workers": 1 + seed % 5, "leaves": 8, "last": 6, "failures": seed % 7, **options})
     try:
         simulation.run()
@@ -25,6 +27,20 @@ def run(seed: int, **options: int) -> Simulation:
 def test_members_that_cannot_reach_each_other_part_and_the_job_finishes() -> None:
     for seed in range(500):
         run(seed, cuts=1 + seed % 3, workers=2 + seed % 4)
+
+
+def test_servers_come_and_go_like_workers() -> None:
+    """F53: a server that dies takes nothing with it."""
+    for seed in range(250):
+        simulation = run(seed, servers=1 + seed % 3)
+        assert any(generation.servers for generation in simulation.generations)
+
+
+def test_late_leaves_are_computed_by_others_and_stragglers_find_their_way_back() -> None:
+    """F55: with deaths of workers and servers on the way."""
+    simulations = [run(seed, servers=1 + seed % 3, workers=2 + seed % 4, last=12, backup=True) for seed in range(250)]
+    assert sum(simulation.taken for simulation in simulations) > 250
+    assert sum(simulation.outruns for simulation in simulations) > 20
 
 
 def test_verifying_changes_nothing_when_nothing_is_wrong() -> None:
