@@ -96,11 +96,13 @@ def train(worker: Worker) -> None:
             for leaf in step.missing():
                 worker.reporter.at(step.index, leaf.index)
                 step.hold(leaf, strategy.contribution(leaf))
-            strategy.exchange(step)
-        check_reduced(worker, step)
-        strategy.apply(step)
-        worker.reporter.count(step)
-        step = step.next()
+            if strategy.exchange(step) == "copied":  # too far behind: the state, and the step, are those of the others
+                break
+        else:
+            check_reduced(worker, step)
+            strategy.apply(step)
+            worker.reporter.count(step)
+            step = step.next()
         between_steps(worker, step)
 
 

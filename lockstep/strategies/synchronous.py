@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -71,20 +72,23 @@ class Synchronous:
         """A leaf's samples, apart from what is planned."""
         return self._read(leaf.step, leaf.index)
 
-    def exchange(self, step: Step) -> None:
-        """Add up what everyone holds. `step.done` tells whether the reduced vector is complete; if it is not, there is
-        a new generation, and more may be missing."""
+    def exchange(self, step: Step) -> Literal["reduced", "missing", "copied"]:
+        """Add up what everyone holds: `step.done` tells whether the reduced vector is complete. If it is not, more may
+        be missing, or there is a new generation; who is too far behind in it gets the state of the others, and `step`
+        becomes theirs."""
         with self._replica.spans("exchange"):
             generation = self._membership.settle()
             try:
-                self._enter(generation, step)
-                if step.done or not self._reduce(step, generation):
-                    return
+                if self._enter(generation, step) == "copied":
+                    return "copied"
+                if not step.done and not self._reduce(step, generation):
+                    return "missing"
             except Lost as lost:
                 self._report(lost, generation)
-                return
-            if self._membership.commit(step, generation):
+                return "missing"
+            if not step.done and self._membership.commit(step, generation):
                 self._take(step)
+            return "reduced" if step.done else "missing"
 
     def _reduce(self, step: Step, generation: Generation) -> bool:
         """Form the mean over all leaves; False if there are more to compute first."""
@@ -165,15 +169,15 @@ class Synchronous:
     def _abandons(self, generation: Generation) -> Callable[[], bool]:
         return lambda: self._membership.has_left(generation)
 
-    def _enter(self, generation: Generation, step: Step) -> None:
+    def _enter(self, generation: Generation, step: Step) -> Literal["met", "copied"]:
         """Meet the members of this generation, if that is not done; those who lack something get it."""
         if self._entered == generation.number:
-            return
+            return "met"
         if self._membership.id in generation.joiners and self._membership.position is not step:
             self._join(step, generation)
             if self.on_copy is not None:
                 self.on_copy()
-            return
+            return "copied"
         self._leave()
         if len(generation) > 1:
             self._group = self._connect(generation)
@@ -186,6 +190,7 @@ class Synchronous:
                 catchup.help_others(self._group, self._replica, step, abandoned)
         self._meet_servers(generation)
         self._entered = generation.number
+        return "met"
 
     def _meet_servers(self, generation: Generation) -> None:
         """Connect to whoever owns the slices, if other processes do."""
