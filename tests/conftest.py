@@ -56,10 +56,23 @@ def small_disk(workspace: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """A test that fails in the middle of a run ends it; its workers follow."""
+    yield
+    while STARTED:
+        if (process := STARTED.pop()).poll() is None:
+            process.kill()
+            process.communicate()
+
+
 def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     """The real command in the background."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "lockstep", *arguments],
         cwd=cwd,
         env=environment,
@@ -67,6 +80,8 @@ def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    STARTED.append(process)
+    return process
 
 
 def run(*arguments: str, cwd: Path | None = None, timeout: float = 100) -> subprocess.CompletedProcess[str]:
