@@ -22,6 +22,7 @@ from bench.recovery import recovery
 from bench.results import ROOT, Result
 from bench.rounds import Say
 from bench.startup import startup
+from bench.strategies import dense60m_strategies, resnet20_strategies, stragglers
 from bench.throughput import one_worker, two_workers
 from bench.verification import verification
 
@@ -35,16 +36,24 @@ BENCHMARKS: dict[str, Benchmark] = {
     "memory": memory,
     "recovery": recovery,
     "verification": verification,
+    "stragglers": stragglers,
 }
+
+STRATEGIES: dict[str, Benchmark] = {
+    "strategies-resnet20": resnet20_strategies,
+    "strategies-dense60m": dense60m_strategies,
+}
+"""Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
 ACCURACY: dict[str, Benchmark] = {
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
     "resnet50-6n2": accuracy.resnet50_6n2,
+    "strategies-accuracy": accuracy.strategies,
 }
 """These take hours and need CIFAR-10: only those that are named are run."""
 
-ALL = BENCHMARKS | ACCURACY
+ALL = BENCHMARKS | STRATEGIES | ACCURACY
 
 OUT = ROOT / "bench" / "out"
 
@@ -52,7 +61,10 @@ OUT = ROOT / "bench" / "out"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Lockstep against its peers.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(ACCURACY)}"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | ACCURACY)}",
     )
     parser.add_argument("--data", metavar="DIR", help=f"CIFAR-10, for {', '.join(ACCURACY)}")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")

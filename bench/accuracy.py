@@ -106,6 +106,45 @@ def resnet50_6n2(quick: bool, scratch: Path, say: Say) -> Result:
     )
 
 
+STRATEGIES = {
+    "allreduce": ("--strategy", "allreduce"),
+    "server": ("--strategy", "server", "--servers", "2"),
+    "driver": ("--strategy", "driver"),
+    "averaging, k = 10": ("--strategy", "averaging"),
+    "averaging, k = 10, Nesterov": ("--strategy", "averaging", "--outer", "nesterov"),
+    "async": ("--strategy", "async", "--servers", "1"),
+}
+STRATEGY_EPOCHS = 3.0
+
+
+def strategies(quick: bool, scratch: Path, say: Say) -> Result:
+    """ResNet-20 with every strategy, for as many epochs each: the synchronous ones are one result."""
+    length = ("--steps", "20") if quick else ("--epochs", str(STRATEGY_EPOCHS))
+    runs = {}
+    for number, (name, options) in enumerate(STRATEGIES.items()):
+        runs[name] = lockstep(scratch / str(number), "resnet20-cifar10", 2, (*options, *length))
+        say(f"{name}: {runs[name].top1:.2%} after {runs[name].minutes:.1f} min")
+    base = runs["allreduce"]
+    synchronous = {runs[name].digest for name in ("allreduce", "server", "driver")}
+    return Result(
+        name="strategies-accuracy",
+        question=f"`resnet20-cifar10` for {STRATEGY_EPOCHS:g} epochs on two workers with every strategy: top1 on the "
+        "test set of the JPEG copy of CIFAR-10, one seed.",
+        figures=[Figure("digests of allreduce, server and driver", "count", [len(synchronous)], ONE, True)],
+        table=[
+            ["strategy", "top1", "difference", "images/s", "minutes", "digest"],
+            *(
+                [name, f"{r.top1:.2%}", f"{100 * (r.top1 - base.top1):+.2f}", *_cost(r), r.digest[:12]]
+                for name, r in runs.items()
+            ),
+        ],
+    )
+
+
+def _cost(run: Trained) -> tuple[str, str]:
+    return f"{run.images_per_second:.0f}", f"{run.minutes:.1f}"
+
+
 def _speed(run: Trained) -> tuple[str, str]:
     return f"{run.images_per_second / 128:.2f}", f"{run.images_per_second:.0f}"
 

@@ -114,6 +114,17 @@ def ddp(directory: Path, recipe: str, *, world: int, leaves: int, steps: int) ->
     return _peers("bench.peers.ddp", directory, recipe, world, leaves, steps)
 
 
+def objects(directory: Path, recipe: str, *, world: int, leaves: int, steps: int, local_steps: int) -> PeerRun:
+    """The classic way on Ray: weights through the object store, averaged by the driver."""
+    directory.mkdir(parents=True)
+    out, log, started = directory / "driver.json", directory / "driver.log", time.time()
+    command = [sys.executable, "-m", "bench.peers.objects", f"{RECIPES}:{recipe}", "--leaves", str(leaves)]
+    command += ["--steps", str(steps), "--world", str(world), "--local-steps", str(local_steps), "--out", str(out)]
+    with started_process(command, log, PEER_VARIABLES) as process:
+        finish(process, log, started)
+    return PeerRun(**read_json(out))
+
+
 def _peers(module: str, directory: Path, recipe: str, world: int, leaves: int, steps: int) -> list[PeerRun]:
     directory.mkdir(parents=True)
     outs = [directory / f"rank{rank}.json" for rank in range(world)]
