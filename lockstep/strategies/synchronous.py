@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lockstep import philox
+from lockstep import philox, strategies
 from lockstep.config import Job, Recipe
 from lockstep.data import mix
 from lockstep.data.order import samples_of_leaf
@@ -30,12 +30,18 @@ from lockstep.strategies import catchup
 
 
 class Synchronous:
+    adds_gradients = True
+    """Whether a reduced vector holds gradients."""
+
     def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         self._recipe = recipe
         self._job = job
         self._source = source
         self._replica = replica
         self._membership = membership
+        self.pool = replica.pool
+        """Contributions are taken from here, and given back."""
+        self._rounds = strategies.rounds(job, replica.num_steps)
         self._prefetcher = Prefetcher(self._read, recipe.data.prefetch)
         self._group: Group | None = None
         self._entered = 0
@@ -44,9 +50,8 @@ class Synchronous:
         """Called with every contribution."""
 
     def first_step(self, index: int) -> Step:
-        replica = self._replica
-        reduced = Vector(replica.layout, replica.device.torch)
-        return Step(index, self._recipe.seed, self._membership, replica.pool, reduced, checks=True)
+        reduced = self.pool.take()
+        return Step(index, self._recipe.seed, self._membership, self.pool, reduced, checks=True, rounds=self._rounds)
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.supervisor.sharing import share
 
 NO_STATE = -1
@@ -49,13 +50,16 @@ def form(
     before: dict[int, int],
     living: Collection[int],
     num_leaves: int,
+    rounds: Rounds = EVERY_STEP,
 ) -> Formed:
     """Who has a state stays, in the order of the members; then those who are ready join, as far as there is room.
 
     `before` says who was to compute which leaf of the step.
     """
     step = max(step for step, _ in promises.values())
-    assert min(s for s, _ in promises.values()) >= step - 1, f"members are more than a step apart: {promises}"
+    assert min(s for s, _ in promises.values()) >= rounds.before(step), (
+        f"members are more than a step apart: {promises}"
+    )
     stay = [id_ for id_ in members if id_ in promises] or sorted(promises)
     # Those who have no state, or not the one that is gone back to, copy it.
     others = sorted((id_ for id_ in ready if id_ not in promises), key=lambda id_: (id_ not in members, id_))
