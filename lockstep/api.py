@@ -124,6 +124,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
                 "a greater length, or start a new run"
             )
+        if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
+            display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
         _write_description(plan, recipe)
         return _supervise(plan, display)
 

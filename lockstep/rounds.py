@@ -31,6 +31,10 @@ class Rounds:
         a round waits for its end. Never, if `every` is 0."""
         return every > 0 and done // every > self.before(done) // every
 
+    def splits(self, done: int) -> bool:
+        """Whether a run that goes on here would have exchanged nothing here, had it been longer from the start."""
+        return done % self.length != 0
+
     def check_end(self, last: int) -> None:
         """A run ends with a round: a shorter one would give all that follows other bits."""
         if self.num_steps is None or last in (self.num_steps, self.end(last - 1)):
