@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from lockstep import philox
+from lockstep.errors import UserError
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Pool, Vector
 from lockstep.exchange.tree import Node
@@ -61,6 +62,11 @@ class Step:
         return range(self.index, self.rounds.end(self.index))
 
     @property
+    def name(self) -> str:
+        first, last = self.steps[0], self.steps[-1]
+        return f"step {first}" if first == last else f"steps {first} to {last}"
+
+    @property
     def reached(self) -> int:
         """The number of steps of which this worker has the result."""
         return self.steps.stop if self.done else self.index
@@ -91,6 +97,8 @@ class Step:
         While a generation is being formed nothing is added: what a promise said is held must stay what is held. A
         leaf that has meanwhile been given to another worker is dropped.
         """
+        if len(contribution.flat) != len(self.reduced.flat):
+            raise UserError("this is no contribution of the strategy: a loop of your own calls strategy.contribution")
         membership = self.membership
         with membership.changed:
             membership.changed.wait_for(lambda: membership.is_settled)

@@ -188,7 +188,7 @@ def check_reduced(worker: Worker, step: Step) -> None:
         if not bad:  # the worker that computed the leaf names it
             worker.membership.wait(lambda: False, seconds=NAMING_SECONDS)
         raise JobError(
-            f"the loss is not a number at step {step.index}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
+            f"the loss is not a number at {step.name}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
             "rate or look at the data; earlier checkpoints are untouched"
         )
     if step.sample is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep import checkpoint, philox
@@ -21,10 +21,12 @@ from lockstep.data import open_dataset
 from lockstep.data.order import samples_of_leaf
 from lockstep.device import Device
 from lockstep.engines.local import LOOPBACK_INTERFACE
+from lockstep.errors import UserError
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Vector
 from lockstep.exchange.group import Group, listen
 from lockstep.generation import Generation, Member
+from lockstep.membership import SentBack
 from lockstep.pictures import Pictures
 from lockstep.replica import Replica
 from lockstep.reporter import Reporter
@@ -166,7 +168,7 @@ def one_round(strategy: Any, step: Step) -> Step:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("outer", ["none", "nesterov"])
 def test_who_computed_nothing_gets_the_same_state(optimizer: str, outer: str) -> None:
-    """The result of a round is all that a member behind needs: counters of steps, the moving average, outer momentum."""
+    """The result of a round is all that a member behind needs: counters, the moving average, outer momentum."""
     recipe, job = steps_of(5, optimizer=OPTIMIZERS[optimizer], average=0.9), job_of(2, outer)
     replica, strategy, step = set_up(recipe, job)
     idle, other, behind = set_up(recipe, job)
@@ -251,7 +253,7 @@ def test_rows_are_means_over_all_local_steps() -> None:
         alone[1].append(vector.counts[1].item())
         return vector
 
-    replica.gradient = noting  # type: ignore[method-assign]
+    replica.gradient = noting  # type: ignore[assignment, method-assign]
     while step.index < 5:
         for leaf in step.missing():
             step.hold(leaf, strategy.contribution(leaf))
@@ -299,6 +301,33 @@ def test_histograms_are_those_of_weights_alone() -> None:
     strategy.close()
     assert [message["step"] for message in sent[1:]] == [4, 6]
     assert {tag.split("/")[0] for tag in sent[1]["histograms"]} == {"weights"}
+
+
+def test_a_promise_speaks_of_the_end_of_a_round_that_is_done() -> None:
+    """Whoever has the result of a round is ahead by the whole round; who is sent back is at the snapshot."""
+    _, strategy, step = set_up(steps_of(8), job_of(3))
+    sent = list[dict[str, Any]]()
+    membership = step.membership
+    membership.send = sent.append  # type: ignore[assignment, method-assign]
+    step.restart(6)
+    for leaf in all_leaves(step)[:2]:
+        step.hold(leaf, strategy.contribution(leaf))
+    membership._promise(2)
+    step.done = True
+    membership._promise(3)
+    membership.position = SentBack(3)
+    membership._promise(4)
+    assert [(message["step"], message["held"]) for message in sent] == [(6, [0, 1]), (8, []), (3, [])]
+    strategy.close()
+
+
+def test_a_gradient_is_no_contribution() -> None:
+    """A loop of one's own that makes gradients would average them with weights."""
+    replica, strategy, step = set_up(steps_of(4), job_of(2))
+    leaf = step.leaf(0)
+    with pytest.raises(UserError, match=r"calls strategy\.contribution"):
+        step.hold(leaf, replica.gradient(strategy.read(leaf), leaf.seed, 0))
+    strategy.close()
 
 
 @pytest.mark.parametrize("members", [2, 4])
