@@ -79,6 +79,7 @@ def test_when_all_die_the_run_goes_on_from_the_end_of_a_round(workspace: Path, u
     assert [row["step"] for row in rows_of("run", "generation")][-1] in (10, 15, 20)
 
 
+@pytest.mark.timeout(240)
 def test_a_joiner_goes_on_with_everything(workspace: Path) -> None:
     """After every round the members compare their states, the outer momentum included, and none is found wrong."""
     process = start("train", *ENDLESS, *OUTER, "--workers", "1", "--verify-every", "5", "--run", "run")
@@ -91,6 +92,7 @@ def test_a_joiner_goes_on_with_everything(workspace: Path) -> None:
     assert not rows_of("run", "corruption")
 
 
+@pytest.mark.timeout(240)
 def test_a_stop_at_the_end_of_a_round_and_a_resume_change_nothing(workspace: Path, undisturbed_outer: str) -> None:
     """An end inside a round is refused, and so is anything that would compute other bits."""
     arguments = ["train", *RECIPE, *OUTER, "--workers", "2", "--run", "run"]
