@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, compiler, evaluate, rundirectory, selection, wire
+from lockstep import checkpoint, compiler, evaluate, rundirectory, selection, strategies, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
@@ -124,6 +124,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
                 "a greater length, or start a new run"
             )
+        if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
+            display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
         _write_description(plan, recipe)
         return _supervise(plan, display)
 
@@ -204,13 +206,15 @@ def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.
     if num_steps is None:
         assert recipe.epochs is not None
         num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
+    last_step = num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps)
+    strategies.rounds(job, num_steps).check_end(last_step)
     return Plan(
         recipe=recipe,
         job=job,
         directory=directory,
         dataset=dataset,
         num_steps=num_steps,
-        last_step=num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps),
+        last_step=last_step,
         num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
         checkpoint=newest,
         best=selection.best_of(directory, newest),

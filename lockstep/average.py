@@ -6,6 +6,7 @@ The average is a part of the state: checkpoints hold it, joiners copy it, a veri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,10 +24,12 @@ class Average:
         self._flat = torch.cat(self._live)
         self._parts = self._flat.split([len(weights), len(statistics)])
 
-    def update(self, step: int) -> None:
-        """Take in the live weights after a step: elementwise, and a pure function of the number of the step."""
+    def update(self, steps: range) -> None:
+        """Take in the live weights after these steps: elementwise, and a pure function of their numbers. Several at
+        once let the average forget as much as one after the other would."""
+        decay = math.prod(decay_at(step, self._decay) for step in steps)
         for part, live in zip(self._parts, self._live, strict=True):
-            part.lerp_(live, 1.0 - decay_at(step, self._decay))
+            part.lerp_(live, 1.0 - decay)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config import Checkpoints
 from lockstep.digest import digest, entries_of_file, entries_of_tensors
 from lockstep.errors import UserError
+from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.state import State, state_digest
 
 if TYPE_CHECKING:
@@ -79,12 +80,12 @@ class Snapshot:
         return files | ({AVERAGE: self.state.average} if self.state.average else {})
 
 
-def is_due(config: Checkpoints, done: int, steps_per_epoch: float) -> bool:
+def is_due(config: Checkpoints, done: int, steps_per_epoch: float, rounds: Rounds = EVERY_STEP) -> bool:
     """Whether a checkpoint is planned when `done` steps are done: every so many steps, or at the end of epochs."""
-    if config.every_steps > 0 and done % config.every_steps == 0:
+    if rounds.is_due(config.every_steps, done):
         return True
     interval = config.every_epochs * steps_per_epoch
-    return interval > 0 and math.floor(done / interval) > math.floor((done - 1) / interval)
+    return interval > 0 and math.floor(done / interval) > math.floor(rounds.before(done) / interval)
 
 
 def to_keep(entries: list[dict[str, Any]], keep: int, needed_steps: set[int]) -> list[dict[str, Any]]:

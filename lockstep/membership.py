@@ -33,6 +33,9 @@ class Position(Protocol):
     computed: set[int]
     done: bool
 
+    @property
+    def reached(self) -> int: ...
+
 
 @dataclass
 class SentBack:
@@ -41,6 +44,10 @@ class SentBack:
     index: int
     computed: set[int] = field(default_factory=set)
     done: bool = False
+
+    @property
+    def reached(self) -> int:
+        return self.index
 
 
 class Membership:
@@ -186,7 +193,7 @@ class Membership:
         self.promised = number
         step, held = -1, []
         if self.position is not None:
-            step = self.position.index + self.position.done
+            step = self.position.reached
             held = [] if self.position.done else sorted(self.position.computed)
         self.send({"type": "promised", "number": number, "step": step, "held": held})
 

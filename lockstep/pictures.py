@@ -53,8 +53,8 @@ class Pictures:
             self._membership.send({"type": "note", "text": text})
 
     def show_histograms(self, step: Step, evaluated: bool) -> None:
-        """Weights, and the gradients of the last step, when they are due."""
-        due = step.index % self._every == 0 if self._every else evaluated
+        """Weights, and the gradients of the last step where they are what travels, when they are due."""
+        due = step.is_due(self._every) if self._every else evaluated
         places = self._replica.layout.gradients
         if not due or not self._wanted or not self._membership.is_first or len(places) > MAX_TENSORS:
             return
@@ -63,7 +63,8 @@ class Pictures:
         with self._replica.spans("report"):
             found: dict[str, Histogram] = {}
             for place, gradient in zip(places, step.reduced.gradients, strict=True):
-                named = (("weights", place.view(self._replica.weights)), ("gradients", gradient))
+                named = [("weights", place.view(self._replica.weights))]
+                named += [("gradients", gradient)] if self._strategy.adds_gradients else []
                 found |= {f"{kind}/{place.name}": one for kind, one in summaries(named)}
             plain = {tag: vars(one) for tag, one in found.items()}
             self._membership.send({"type": "histograms", "step": step.index, "histograms": plain})

@@ -6,7 +6,7 @@ A replica computes the gradient of a leaf into a vector, and applies a reduced v
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 
@@ -32,6 +32,7 @@ from lockstep.state import State, state_digest
 class Replica:
     def __init__(self, recipe: Recipe, dataset: Dataset, num_steps: int, device: Device) -> None:
         self.recipe = recipe
+        self.num_steps = num_steps
         self.device = device
         self.spans = Spans()
         self.traffic = Traffic()
@@ -152,15 +153,23 @@ class Replica:
 
     def apply(self, reduced: Vector, step: int) -> None:
         """The update: deterministic, elementwise, the same on every worker."""
+        self.update(reduced, step)
+        if self.average is not None:
+            self.average.update(range(step, step + 1))
+
+    def update(self, reduced: Vector, step: int) -> None:
+        """The update without the moving average: what a step does to everything that the next one starts from."""
         for parameter, view in zip(self._parameters, self._clip(reduced).gradients, strict=True):
             parameter.grad = view
         optim.update(self.optimizer, self.recipe.optimizer, self.learning_rate, step)
+        self.take_buffers(reduced)
+
+    def take_buffers(self, reduced: Vector) -> None:
+        """The statistics of a vector, and its changes of integer buffers, are what the next step starts from."""
         self._statistics_at_start.copy_(reduced.statistics)
         for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
         self.rewind()
-        if self.average is not None:
-            self.average.update(step)
 
     def _clip(self, reduced: Vector) -> Vector:
         """Gradients with at most the recipe's norm. The reduced vector stays as it is: someone behind may need it."""
@@ -226,18 +235,33 @@ class Replica:
 
         It is the state at the start of the step, also when a leaf has left its marks on the statistics.
         """
-        self.rewind()
 
         def copy(tensor: Tensor) -> Tensor:
             return tensor.detach().to("cpu", copy=True).contiguous()
 
+        trained = self._copied(copy)
+        average = {name: copy(tensor) for name, tensor in self.named_average()}
+        return State(trained.model, trained.optimizer, list(self.tally), average)
+
+    def mark(self) -> State:
+        """What `update` changes, as it is at the start of the step, in the memory of the device."""
+        return self._copied(lambda tensor: tensor.detach().clone())
+
+    def _copied(self, copy: Callable[[Tensor], Tensor]) -> State:
+        self.rewind()
         model = {name: copy(tensor) for name, tensor in self.named_state()}
         optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
-        average = {name: copy(tensor) for name, tensor in self.named_average()}
-        return State(model, optimizer, list(self.tally), average)
+        return State(model, optimizer)
 
     def load(self, state: State) -> None:
         """Go on from this state; names and shapes have been checked by whoever read it."""
+        self.return_to(state)
+        if self.average is not None:
+            self.average.load(state.average)
+        self.tally = list(state.tally)
+
+    def return_to(self, state: State) -> None:
+        """Undo every `update` since this state; the moving average and the tally know nothing of them."""
         with torch.no_grad():
             for name, tensor in self.named_state():
                 tensor.copy_(state.model[name])
@@ -245,9 +269,6 @@ class Replica:
         for start, live in zip(self._integers_at_start, self._integers, strict=True):
             start.copy_(live)
         optim.load_state(self.optimizer, self.model, state.optimizer)
-        if self.average is not None:
-            self.average.load(state.average)
-        self.tally = list(state.tally)
 
 
 def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -97,9 +97,9 @@ class Reporter:
         return {**row, **({"dropped_leaves": dropped} if dropped else {})}
 
     def count(self, step: Step) -> None:
-        """Take note of a step that has been applied."""
-        self._replica.tally.append(step.reduced.counts.tolist())
-        self._steps += 1
+        """Take note of a step that has been applied; all steps of a round have its means."""
+        self._replica.tally += [step.reduced.counts.tolist()] * len(step.steps)
+        self._steps += len(step.steps)
         seconds, generation = time.perf_counter() - self._step_since, self._membership.current
         if generation.number == self._generation:
             self._step_seconds.append(seconds)
@@ -116,9 +116,9 @@ class Reporter:
         """The time of a step is counted from here."""
         self._step_since, self._generation = time.perf_counter(), self._membership.current.number
 
-    def report(self, done: int, is_first: bool, at_end: bool) -> None:
+    def report(self, step: Step, is_first: bool, at_end: bool) -> None:
         """Send a row when one is due: means over the steps since the last row, in the order of steps."""
-        due = at_end or done % self._recipe.log_every == 0 or done % DIGEST_EVERY == 0
+        done, due = step.index, at_end or step.is_due(self._recipe.log_every) or step.is_due(DIGEST_EVERY)
         if not self._steps or not due:
             return
         with self._replica.spans("report"):
@@ -136,7 +136,7 @@ class Reporter:
                 "spans": {name: round(value, 6) for name, value in spans.items() if value},
             }
             row |= self._take_traffic()
-            if done % DIGEST_EVERY == 0:
+            if step.is_due(DIGEST_EVERY):
                 row["digest"] = self._replica.digest()
             if is_first:
                 self._membership.send({"type": "metrics", "row": row})

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 import torch
 
 from lockstep import philox
+from lockstep.errors import UserError
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Pool, Vector
 from lockstep.exchange.tree import Node
 from lockstep.generation import Generation
 from lockstep.membership import Membership
+from lockstep.rounds import EVERY_STEP, Rounds
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Leaf:
 
 @dataclass
 class Step:
-    """Step number `index` (from 0) as one worker sees it."""
+    """Step number `index` (from 0) as one worker sees it, or the round of steps that begins with it."""
 
     index: int
     seed: int
@@ -51,10 +53,31 @@ class Step:
     """How one leaf changed the integer buffers, to be compared with the mean over all leaves."""
     done: bool = False
     """Whether the reduced vector is complete: then the step may be applied, and must be."""
+    rounds: Rounds = EVERY_STEP
+    """How many steps are one exchange."""
 
     def __post_init__(self) -> None:
         with self.membership.changed:
             self.membership.position = self
+
+    @property
+    def steps(self) -> range:
+        """The steps that this exchange is about: one, or a round."""
+        return range(self.index, self.rounds.end(self.index))
+
+    @property
+    def name(self) -> str:
+        first, last = self.steps[0], self.steps[-1]
+        return f"step {first}" if first == last else f"steps {first} to {last}"
+
+    @property
+    def reached(self) -> int:
+        """The number of steps of which this worker has the result."""
+        return self.steps.stop if self.done else self.index
+
+    def is_due(self, every: int) -> bool:
+        """Whether something that is planned every so many steps is due now, before this one."""
+        return self.rounds.is_due(every, self.index)
 
     def missing(self) -> Iterator[Leaf]:
         """My leaves that are not held yet. A new generation is noticed between two of them."""
@@ -87,6 +110,8 @@ class Step:
         While a generation is being formed nothing is added: what a promise said is held must stay what is held. A
         leaf that has meanwhile been given to another worker is dropped.
         """
+        if len(contribution.flat) != len(self.reduced.flat):
+            raise UserError("this is no contribution of the strategy: a loop of your own calls strategy.contribution")
         membership = self.membership
         with membership.changed:
             membership.changed.wait_for(lambda: membership.is_settled)
@@ -119,7 +144,7 @@ class Step:
     def alone(self, index: int) -> Step:
         """A step that this worker does by itself, without being a member of anything."""
         membership = Membership.alone(self.membership.current.num_leaves)
-        return Step(index, self.seed, membership, self.pool, self.pool.take())
+        return Step(index, self.seed, membership, self.pool, self.pool.take(), rounds=self.rounds)
 
     def release(self) -> None:
         """What was held is free again."""
@@ -128,6 +153,14 @@ class Step:
         self.held.clear()
 
     def next(self) -> Step:
-        """The step after this one."""
+        """The step after this one, or after its round."""
         self.release()
-        return Step(self.index + 1, self.seed, self.membership, self.pool, self.reduced, is_eager=self.is_eager)
+        return Step(
+            self.steps.stop,
+            self.seed,
+            self.membership,
+            self.pool,
+            self.reduced,
+            is_eager=self.is_eager,
+            rounds=self.rounds,
+        )

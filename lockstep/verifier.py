@@ -45,9 +45,9 @@ class Verifier:
             self.strategy.observe = self._note
             self._keep_if_verified(step)
 
-    def is_due(self, done: int) -> bool:
-        planned = self.every > 0 and (done % self.every == 0 or done == self.last)
-        return planned and self.membership.verified < done
+    def is_due(self, step: Step) -> bool:
+        planned = self.every > 0 and (step.is_due(self.every) or step.index == self.last)
+        return planned and self.membership.verified < step.index
 
     def verify(self, step: Step) -> bool:
         """Wait until all members agree. False if one was wrong: then `step` is that of the snapshot, or of the state
@@ -129,7 +129,7 @@ class Verifier:
     def _digest_again(self, step: int, index: int) -> str:
         contribution = self.strategy.recompute(step, index)
         found = digest(contribution)
-        self.replica.pool.give(contribution)
+        self.strategy.pool.give(contribution)
         return found
 
     def _settle_disputes(self, step: Step, generation: Generation) -> None:
@@ -162,19 +162,19 @@ class Verifier:
         now = self.replica.copy_state()
         self.replica.load(verified)
         diverged = None
-        for index in range(first, step.index):
-            alone = step.alone(index)
+        alone = step.alone(first)
+        while alone.index < step.index:
             for leaf in alone.missing():
-                self.reporter.at(index, leaf.index)
-                contribution = self.strategy.recompute(index, leaf.index)
-                known = self._sums.get((index, leaf.index))
+                self.reporter.at(alone.index, leaf.index)
+                contribution = self.strategy.recompute(alone.index, leaf.index)
+                known = self._sums.get((alone.index, leaf.index))
                 if diverged is None and known is not None and not torch.equal(known, checksum(contribution)):
-                    diverged = index
+                    diverged = alone.index
                 alone.hold(leaf, contribution)
             self.strategy.reduce_alone(alone)
             self.strategy.apply(alone)
-            alone.release()
-            self.replica.pool.give(alone.reduced)
+            alone = alone.next()
+        self.strategy.pool.give(alone.reduced)
         state = self.replica.state_digest(step.index)
         self.replica.load(now)
         self.reporter.at(step.index, None)

@@ -111,23 +111,23 @@ def between_steps(worker: Worker, step: Step) -> None:
     worker.reporter.at(step.index, None)
     if worker.membership.is_first:
         worker.reporter.resend()
-    worker.reporter.report(step.index, worker.membership.is_first, at_end=step.index == worker.last)
-    evaluates = evaluation_due(worker, step.index)
+    worker.reporter.report(step, worker.membership.is_first, at_end=step.index == worker.last)
+    evaluates = evaluation_due(worker, step)
     if evaluates:
         evaluate(worker, step)
     worker.pictures.show_histograms(step, evaluates)
-    if worker.verifier.is_due(step.index) and not worker.verifier.verify(step):
+    if worker.verifier.is_due(step) and not worker.verifier.verify(step):
         worker.writer.forget()
         worker.adopt_scores()
         worker.reporter.begin()
     if worker.membership.is_first:
-        save_if_due(worker, step.index)
+        save_if_due(worker, step)
     worker.reporter.begin_step()
 
 
-def evaluation_due(worker: Worker, done: int) -> bool:
-    every = worker.recipe.evaluation.every_steps
-    planned = done == worker.last or (every > 0 and done > 0 and done % every == 0)
+def evaluation_due(worker: Worker, step: Step) -> bool:
+    done, every = step.index, worker.recipe.evaluation.every_steps
+    planned = done == worker.last or (done > 0 and step.is_due(every))
     return planned and worker.evaluated < done
 
 
@@ -140,16 +140,16 @@ def evaluate(worker: Worker, step: Step) -> None:
             if generation.evaluated >= done:
                 break
             worker.strategy.enter(step)
-            evaluate_share(worker, done, generation)
+            evaluate_share(worker, step, generation)
             worker.reporter.at(done, None)
             membership.wait(lambda now=generation: done in membership.evaluations or membership.has_left(now))  # type: ignore[misc]
     worker.evaluated = done
     worker.best = membership.evaluations.pop(done, {"best": membership.current.best})["best"]
 
 
-def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
+def evaluate_share(worker: Worker, step: Step, generation: Generation) -> None:
     """The leaves of the test set that are mine in this generation and not yet known to the supervisor."""
-    config, membership = worker.recipe.evaluation, worker.membership
+    config, membership, done = worker.recipe.evaluation, worker.membership, step.index
     leaves = range(num_evaluation_leaves(len(worker.dataset.test), config))
     known = generation.evaluated_leaves if generation.step == done else ()
     for leaf in leaves[generation.rank(membership.id) :: len(generation)]:
@@ -160,7 +160,7 @@ def evaluate_share(worker: Worker, done: int, generation: Generation) -> None:
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf, worker.counts_confusion)
             membership.send({"type": "evaluation", "step": done, "leaf": leaf, **message_of(result)})
         if membership.is_first and membership.checkpoint_wanted:
-            save_if_due(worker, done)
+            save_if_due(worker, step)
 
 
 def message_of(result: LeafResult) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def message_of(result: LeafResult) -> dict[str, Any]:
     return {key: value for key, value in vars(result).items() if value != ()}
 
 
-def save_if_due(worker: Worker, done: int) -> None:
+def save_if_due(worker: Worker, step: Step) -> None:
     """Take a snapshot when a checkpoint is due; a thread writes it while training goes on."""
-    membership = worker.membership
+    membership, done = worker.membership, step.index
     with membership.changed:
         wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
     steps_per_epoch = len(worker.dataset.train) / worker.recipe.global_batch
-    planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch)
+    planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch, step.rounds)
     if (planned and done > worker.first) or wanted:
         with worker.replica.spans("checkpoint"):
             worker.writer.save(take_snapshot(worker, done), wanted, membership.current.number)
@@ -191,7 +191,7 @@ def check_reduced(worker: Worker, step: Step) -> None:
         if not bad:  # the worker that computed the leaf names it
             worker.membership.wait(lambda: False, seconds=NAMING_SECONDS)
         raise JobError(
-            f"the loss is not a number at step {step.index}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
+            f"the loss is not a number at {step.name}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
             "rate or look at the data; earlier checkpoints are untouched"
         )
     if step.sample is not None:
@@ -307,7 +307,7 @@ def stay(worker: Worker) -> None:
         if membership.is_first:
             worker.reporter.resend()
             if membership.checkpoint_wanted:
-                save_if_due(worker, position.index)
+                save_if_due(worker, position)
         membership.wait(
             lambda now=generation: (
                 membership.has_left(now)  # type: ignore[misc]

@@ -21,17 +21,20 @@ def tiny_recipe(**changes: object) -> Recipe:
     return replace(demo(), leaves=4, global_batch=16, epochs=None, steps=3, **changes)  # type: ignore[arg-type]
 
 
-def set_up(recipe: Recipe) -> tuple[Replica, Synchronous, Step]:
+def set_up(recipe: Recipe, job: Job | None = None) -> tuple[Replica, Synchronous, Step]:
     dataset = open_dataset(recipe.data, recipe.seed)
     assert recipe.steps is not None
     replica = Replica(recipe, dataset, recipe.steps, Device(recipe.device, recipe.threads, recipe.precision))
-    strategy = strategies.build(Job(workers=1), recipe, dataset.train, replica, Membership.alone(recipe.leaves))
+    membership = Membership.alone(recipe.leaves)
+    strategy = strategies.build(job or Job(workers=1), recipe, dataset.train, replica, membership)
     return replica, strategy, strategy.first_step(0)
 
 
-def train(recipe: Recipe, *, first: int = 0, last: int | None = None, state: State | None = None) -> Replica:
+def train(
+    recipe: Recipe, job: Job | None = None, *, first: int = 0, last: int | None = None, state: State | None = None
+) -> Replica:
     """The whole recipe, or some of its steps from a state on."""
-    replica, strategy, step = set_up(recipe)
+    replica, strategy, step = set_up(recipe, job)
     if state is not None:
         replica.load(state)
         step.restart(first)

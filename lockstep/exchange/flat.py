@@ -2,6 +2,9 @@
 
     gradients | floating-point buffers (BatchNorm statistics) | changes of integer buffers | loss and counts
 
+Where weights travel (`averaging`) they have the place of the gradients, and what the optimizer keeps for them, its
+slots, stands before the loss.
+
 Parameters, and the gradients of every contribution, are views into flat tensors, so that what travels is one
 contiguous piece of memory. Tensors start at multiples of 64 bytes. What is added to what is decided in `tree.py`.
 """
@@ -9,7 +12,7 @@ contiguous piece of memory. Tensors start at multiples of 64 bytes. What is adde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +58,7 @@ class Layout:
     gradients: list[Place]
     statistics: list[Place]
     integers: list[Place]
+    slots: list[Place]
     statistics_start: int
     integers_start: int
     counts_start: int
@@ -69,7 +73,12 @@ class Layout:
         statistics, integers_start = _places(floats, statistics_start, False)
         integer_places, counts_start = _places(integers, integers_start, False)
         length = counts_start + NUM_COUNTS
-        return Layout(gradients, statistics, integer_places, statistics_start, integers_start, counts_start, length)
+        return Layout(gradients, statistics, integer_places, [], statistics_start, integers_start, counts_start, length)
+
+    def with_slots(self, slots: Sequence[tuple[str, Tensor]], channels_last: bool) -> Layout:
+        """The same with a place for each of these tensors; everything before them stays where it is."""
+        places, counts_start = _places(slots, self.counts_start, channels_last)
+        return replace(self, slots=places, counts_start=counts_start, length=counts_start + NUM_COUNTS)
 
 
 def check_model(model: nn.Module) -> None:
@@ -95,6 +104,7 @@ class Vector:
         self.gradients = [place.view(self.flat) for place in layout.gradients]
         self.statistics = self.flat[layout.statistics_start : layout.integers_start]
         self.integers = [place.view(self.flat) for place in layout.integers]
+        self.slots = [place.view(self.flat) for place in layout.slots]
         self.counts = self.flat[layout.counts_start :]
 
     def zero_gradients(self) -> None:

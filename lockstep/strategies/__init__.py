@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lockstep.errors import UserError, unknown
+from lockstep.rounds import EVERY_STEP, Rounds
 
 if TYPE_CHECKING:
     from lockstep.config import Job, Recipe
@@ -49,6 +50,12 @@ STRATEGIES: dict[str, Entry] = {
     "driver": Entry(
         "lockstep.strategies.served:Served", "common", servers=1, purpose="one process collects and hands out"
     ),
+    "averaging": Entry(
+        "lockstep.strategies.averaging:Averaging",
+        "own",
+        options=("local_steps", "outer"),
+        purpose="every leaf takes steps of its own, then weights are averaged",
+    ),
 }
 
 OPTIONS = {
@@ -78,6 +85,11 @@ def check_options(strategy: str, given: set[str]) -> None:
 def bits(job: Job) -> Literal["common", "own", "none"]:
     """What the digest of a job depends on, see `Entry.bits`."""
     return "none" if job.wait_for else STRATEGIES[job.strategy].bits
+
+
+def rounds(job: Job, num_steps: int) -> Rounds:
+    """After how many steps workers exchange anything."""
+    return Rounds(job.local_steps, num_steps) if "local_steps" in STRATEGIES[job.strategy].options else EVERY_STEP
 
 
 def check_same_bits(job: Job, before: Job) -> None:

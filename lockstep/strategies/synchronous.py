@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lockstep import philox
+from lockstep import philox, strategies
 from lockstep.config import Job, Recipe
 from lockstep.data import mix
 from lockstep.data.order import samples_of_leaf
@@ -31,12 +31,18 @@ from lockstep.strategies import catchup
 
 
 class Synchronous:
+    adds_gradients = True
+    """Whether a reduced vector holds gradients."""
+
     def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         self._recipe = recipe
         self._job = job
         self._source = source
         self._replica = replica
         self._membership = membership
+        self.pool = replica.pool
+        """Contributions are taken from here, and given back."""
+        self._rounds = strategies.rounds(job, replica.num_steps)
         self._prefetcher = Prefetcher(self._read, recipe.data.prefetch)
         self._group: Group | None = None
         self._entered = 0
@@ -47,9 +53,8 @@ class Synchronous:
         """Called when the state was copied from others in the middle of training."""
 
     def first_step(self, index: int) -> Step:
-        replica = self._replica
-        reduced = Vector(replica.layout, replica.device.torch)
-        return Step(index, self._recipe.seed, self._membership, replica.pool, reduced, checks=True)
+        reduced = self.pool.take()
+        return Step(index, self._recipe.seed, self._membership, self.pool, reduced, checks=True, rounds=self._rounds)
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.supervisor.sharing import share
 
 NO_STATE = -1
@@ -49,6 +50,7 @@ def form(
     before: dict[int, int],
     living: Collection[int],
     num_leaves: int,
+    rounds: Rounds = EVERY_STEP,
 ) -> Formed:
     """Who has a state stays, in the order of the members; then those who are ready join, as far as there is room.
 
@@ -56,7 +58,7 @@ def form(
     (a straggler whose leaves others have computed) joins like a new one.
     """
     step = max(step for step, _ in promises.values())
-    promises = {id_: promise for id_, promise in promises.items() if promise[0] >= step - 1}
+    promises = {id_: promise for id_, promise in promises.items() if promise[0] >= rounds.before(step)}
     stay = [id_ for id_ in members if id_ in promises] or sorted(promises)
     # Those who have no state, or not the one that is gone back to, copy it.
     others = sorted((id_ for id_ in ready if id_ not in promises), key=lambda id_: (id_ not in members, id_))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.generation import Generation, Member
+from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.supervisor import events as e
 from lockstep.supervisor import probes
 from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
@@ -71,6 +72,7 @@ class Machine:
     """Whether workers whose arithmetic differs may take part."""
     max_rapid_deaths: int = 4
     """Deaths per worker without a step in between that end the job: a crash loop heals by no restart."""
+    rounds: Rounds = EVERY_STEP
     generation: Generation | None = None
     outcome: e.Outcome | None = None
     stopping: str | None = None
@@ -342,7 +344,9 @@ class Machine:
         actions = self._go_back_if_due()
         ready = [id_ for id_, worker in self.workers.items() if worker.address is not None]
         before = {} if self._going_back else self._plan_before(max(step for step, _ in promises.values()))
-        formed = form(promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves)
+        formed = form(
+            promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves, self.rounds
+        )
         step, ids, joiners = formed.step, formed.ids, formed.joiners
         self.generation = Generation(
             number=self._number,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, device
+from lockstep import checkpoint, device, strategies
 from lockstep.config import to_plain
 from lockstep.engines import ENGINES, Command
 from lockstep.progress import Display, Sturdy
@@ -69,6 +69,7 @@ class Supervisor:
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
             probe=None if plan.evaluate_only else stored_probe(plan.directory),
             allow_mixed=plan.job.allow_mixed,
+            rounds=strategies.rounds(plan.job, plan.num_steps),
         )
         self._engine = ENGINES[plan.job.engine]()
         self._control = Control(self._token, self)

@@ -18,6 +18,7 @@ from typing import Any
 
 from lockstep.exchange.board import KEPT_RESULTS
 from lockstep.generation import Generation
+from lockstep.rounds import Rounds
 from lockstep.supervisor import events as e
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.saving import Saving
@@ -32,6 +33,7 @@ class Model:
     id: int
     loaded: int
     """The step of the checkpoint it started from."""
+    rounds: Rounds
     index: int | None = None
     """The step it is in; None without a state."""
     done: bool = False
@@ -70,6 +72,11 @@ class Model:
         return f"after {self.index}" + "".join(sorted(self.spoiled)) + "|".join(sorted(self.flipped))
 
     @property
+    def reached(self) -> int:
+        assert self.index is not None
+        return self.rounds.end(self.index) if self.done else self.index
+
+    @property
     def settled(self) -> bool:
         return self.generation is not None and self.generation.number == self.promised
 
@@ -93,6 +100,7 @@ class Simulation:
         verify_every: int = 0,
         servers: int = 0,
         backup: bool = False,
+        local_steps: int = 1,
     ) -> None:
         self.random = random.Random(seed)
         self.backup = backup
@@ -102,6 +110,7 @@ class Simulation:
         self.sent: dict[int, dict[int, Model]] = {}
         """By generation: what members that were up to date have sent to those who lacked something."""
         self.cuts, self.every = cuts, verify_every
+        self.rounds = Rounds(local_steps, last)
         self.cut: set[frozenset[int]] = set()
         """Pairs that cannot reach each other."""
         self.flip_at = self.random.randint(1, last - 1) if verify_every else None
@@ -115,6 +124,7 @@ class Simulation:
             scores=Scores(1),
             verification=Verification(0) if verify_every else None,
             max_rapid_deaths=1000,
+            rounds=self.rounds,
         )
         self.leaves, self.last, self.failures = leaves, last, failures
         self.models: dict[int, Model] = {}
@@ -140,7 +150,7 @@ class Simulation:
         assert self.machine.outcome is not None, "no progress"
         assert self.machine.outcome.state == "finished", self.machine.outcome
         assert self.machine.outcome.digest == f"after {self.last}"
-        assert sorted(self.applied) == list(range(self.last))
+        assert sorted(self.applied) == list(range(0, self.last, self.rounds.length))
 
     def event(self) -> None:
         living = [model for model in self.models.values() if not model.stalled]
@@ -207,7 +217,7 @@ class Simulation:
         message = model.down.popleft()
         if message["type"] == "propose":
             model.promised = message["number"]
-            step = -1 if model.index is None else model.index + model.done
+            step = -1 if model.index is None else model.reached
             held = () if model.done or model.index is None else tuple(sorted(model.computed))
             if model.goes_back:
                 assert model.snapshot is not None
@@ -245,7 +255,7 @@ class Simulation:
         elif model.goes_back:
             self.go_back(model)
         elif model.index is not None and model.done:
-            model.index, model.done = model.index + 1, False
+            model.index, model.done = model.reached, False
             model.computed.clear()
             model.taken_over.clear()
             others = [one for one in self.members() if one is not model]
@@ -269,7 +279,8 @@ class Simulation:
             self.work(model)
 
     def is_verification_due(self, model: Model, index: int) -> bool:
-        return bool(self.every) and (index % self.every == 0 or index == self.last) and model.verified < index
+        planned = self.every > 0 and (self.rounds.is_due(self.every, index) or index == self.last)
+        return planned and model.verified < index
 
     def verify(self, model: Model) -> None:
         """Report once per generation, answer a dispute, and go on when all agree."""
@@ -394,14 +405,14 @@ class Simulation:
             if generation.verified == generation.step:
                 self.keep(model)
         elif model.id in generation.behind:
-            assert model.index == generation.step - 1
+            assert model.index == self.rounds.before(generation.step)
             assert not model.done
             assert sent[sources[0]].reduced_of == model.index, "the source does not have the result"
             model.done, model.reduced_of = True, model.index
             model.spoiled |= self.sums[model.index]
         else:
             assert model.index is not None
-            assert model.index + model.done == generation.step, (model, generation)
+            assert model.reached == generation.step, (model, generation)
             sent[model.id] = replace(model, index=generation.step)
 
     def perform(self, actions: list[e.Action]) -> None:
@@ -410,7 +421,7 @@ class Simulation:
                 verification = self.machine.verification
                 trusted = None if verification is None else verification.verified
                 loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
-                self.models[action.worker] = Model(action.worker, loaded, is_server=action.is_server)
+                self.models[action.worker] = Model(action.worker, loaded, self.rounds, is_server=action.is_server)
             elif isinstance(action, e.RollBack):
                 self.rollbacks += 1
                 self.checkpoints = {s: wrong for s, wrong in self.checkpoints.items() if s <= action.step}

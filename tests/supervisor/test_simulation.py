@@ -59,6 +59,17 @@ def test_a_flipped_bit_never_reaches_the_end() -> None:
     assert rollbacks > 800
 
 
+def test_rounds_of_several_steps_keep_the_invariants() -> None:
+    """Members are at most a round apart, and whoever is behind gets its result; the last round is cut short."""
+    behind = 0
+    for seed in range(400):
+        simulation = run(seed, last=2 + seed % 18, local_steps=4)
+        behind += sum(len(generation.behind) for generation in simulation.generations)
+    assert behind > 10
+    for seed in range(200):
+        run(seed, workers=2 + seed % 4, last=14, verify_every=1 + seed % 6, local_steps=4)
+
+
 def test_without_failures_nothing_is_computed_twice() -> None:
     for seed in range(20):
         simulation = Simulation(seed, workers=3, leaves=8, last=6, failures=0)
