@@ -288,7 +288,9 @@ def joined() -> Iterator[Worker]:
         yield worker
         worker.writer.finish()
         digest, spans = worker.replica.digest(), worker.reporter.finish()
-        membership.send({"type": "finished", "step": worker.last, "digest": digest, "spans": spans})
+        traffic = {"sent_bytes": worker.replica.traffic.sent, "received_bytes": worker.replica.traffic.received}
+        finished = {"type": "finished", "step": worker.last, "digest": digest, "spans": spans, "traffic": traffic}
+        membership.send(finished)
         stay(worker)
         del store  # it had to live as long as anyone might look for the group
     except BaseException as error:

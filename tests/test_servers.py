@@ -97,6 +97,17 @@ def by_id(supervisor: int, id_: int) -> int:
     raise AssertionError(f"no process {id_}")
 
 
+SLEEPY = """
+import time
+from lockstep.models.small import small
+
+def net(num_classes, image_shape):
+    model = small(num_classes, image_shape)
+    model.register_forward_pre_hook(lambda module, inputs: time.sleep(0.05) if module.training else None)
+    return model
+"""
+
+
 SLOW = "slow worker=1 factor=10"
 
 
@@ -201,3 +212,19 @@ def test_contradictions_are_refused_in_one_sentence(workspace: Path, arguments: 
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not Path("runs").exists()
+
+
+def test_a_joiner_fetches_the_state_once(workspace: Path) -> None:
+    """F57: weights, statistics and optimizer travel to it once; after that it receives what a step needs."""
+    (workspace / "sleepy.py").write_text(SLEEPY)
+    with injection.rules("kill worker=1 step=3 phase=forward"):
+        options = ("--steps", "120", "--set", "model.name=sleepy.py:net", "--workers", "2")
+        digest_in(run("train", *RECIPE, *options, "--run", "run"))
+    joined = next(row["step"] for row in rows_of("run", "generation") if row["joined"] == [2])
+    (received,) = [row["received_bytes"] for row in rows_of("run", "spans") if row["worker"] == 2]
+    recipe, _ = from_plain(json.loads(Path("runs/run/config.json").read_text()), "config.json")
+    replica = Replica(recipe, open_dataset(recipe.data, 0), 1, Device("cpu", 1))
+    vector = 4 * replica.layout.length
+    state = replica.num_bytes() + vector  # the last result belongs to it
+    extra = received - (120 - joined) * vector
+    assert state <= extra <= 1.1 * state + 4 * vector, "in its first step it may receive more sums"

@@ -41,12 +41,12 @@ def say(address: tuple[str, int], data: bytes) -> bytes:
 
 def test_garbage_on_every_port_and_a_second_job_disturb_nobody(workspace: Path) -> None:
     """Two jobs at once, each with its own token; one shows the other's, and a scanner tries every port of the first."""
-    first = start("train", *ENDLESS, "--workers", "2", "--run", "first")
+    first = start("train", *ENDLESS, "--workers", "2", "--strategy", "server", "--run", "first")
     second = start("train", *ENDLESS, "--workers", "2", "--run", "second", "--seed", "1")
     wait_for_step(first, "first", 5)
     wait_for_step(second, "second", 5)
     ports = listening(first.pid)
-    assert len(ports) >= 3  # the supervisor's, and the stores of the workers
+    assert len(ports) >= 4  # the supervisor's, the stores of the workers, and the server's
     assert {host for host, _ in ports} == {"127.0.0.1"}
     numbers = random.Random(0)
     garbage = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\0" * 1000]

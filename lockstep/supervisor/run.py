@@ -229,7 +229,8 @@ class Supervisor:
         elif kind == "ready":
             self._on_ready(worker, message)
         elif kind == "finished":
-            self._record({"kind": "spans", "worker": worker, "step": message["step"], "seconds": message["spans"]})
+            row = {"worker": worker, "step": message["step"], "seconds": message["spans"], **message["traffic"]}
+            self._record({**row, "kind": "spans"})
             self._handle(e.Finished(worker, message["step"], message["digest"]))
         elif (event := messages.event(worker, message)) is not None:
             self._handle(event)
