@@ -318,6 +318,8 @@ def _conclude(run: Run) -> int:
         print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
+    if not run.is_reproducible:
+        print("this strategy depends on who is how fast: the run is not reproducible, another one has another digest")
     print(f"digest {run.digest}")
     return 0
 

@@ -155,12 +155,21 @@ class Replica:
         for parameter, view in zip(self._parameters, self._clip(reduced).gradients, strict=True):
             parameter.grad = view
         optim.update(self.optimizer, self.recipe.optimizer, self.learning_rate, step)
-        self._statistics_at_start.copy_(reduced.statistics)
-        for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
-            start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
-        self.rewind()
+        self.put_statistics(reduced.statistics)
+        self.advance_integers(reduced.integers)
         if self.average is not None:
             self.average.update(step)
+
+    def put_statistics(self, statistics: Tensor) -> None:
+        """Let leaves start from these floating-point buffers."""
+        self._statistics_at_start.copy_(statistics)
+        self.rewind()
+
+    def advance_integers(self, changes: list[Tensor]) -> None:
+        """What a step does to the integer buffers."""
+        for start, change in zip(self._integers_at_start, changes, strict=True):
+            start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
+        self.rewind()
 
     def _clip(self, reduced: Vector) -> Vector:
         """Gradients with at most the recipe's norm. The reduced vector stays as it is: someone behind may need it."""

@@ -96,6 +96,8 @@ class Reporter:
 
     def count(self, step: Step) -> None:
         """Take note of a step that has been applied."""
+        if not step.is_counted:
+            return
         self._replica.tally.append(step.reduced.counts.tolist())
         self._steps += 1
         seconds, generation = time.perf_counter() - self._step_since, self._membership.current
