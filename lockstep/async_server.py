@@ -140,7 +140,7 @@ class Service:
     def begin(self) -> None:
         if self.keeper.tasks is not None:
             with self.keeper.lock:
-                self.keeper.rows.reissued += self.keeper.tasks.begin(self.generation.ids)
+                self.keeper.rows.reissued += self.keeper.tasks.begin(self.generation.ids, self.generation.step)
 
     def enter(self, worker: int, connection: Connection) -> bool:
         """Take a worker's connection into the generation; False if that is over, or it has one already."""
@@ -173,10 +173,10 @@ class Service:
             self._send(worker, Header(Kind.STATE), torch.frombuffer(bytearray(packed), dtype=torch.uint8))
         elif header.kind == Kind.ASK and keeper.tasks is not None:
             self._advance(header.step)
-            keeper.tasks.ask(worker, header.index + NOWHERE, header.step, header.level == 1)
-            self._answer(keeper.tasks)
+            serial, wants_barrier = header.index + NOWHERE, header.level == 1
+            self._go_on(keeper.tasks, keeper.tasks.ask(worker, serial, header.step, wants_barrier))
         elif header.kind == Kind.DONE and keeper.tasks is not None:
-            self._done(keeper.tasks, header)
+            self._go_on(keeper.tasks, keeper.tasks.done(header.step, header.index))
         else:
             raise BadFrame(f"a worker sent {header.kind.name}")
 
@@ -195,14 +195,12 @@ class Service:
             rows.leaf(header.step, header.index, vector.counts.tolist(), staleness)
         self.connections[worker].send(Header(Kind.APPLIED, header.step, index=header.index))
 
-    def _done(self, tasks: Tasks, header: Header) -> None:
-        for step in tasks.done(header.step, header.index):
+    def _go_on(self, tasks: Tasks, finished: list[int]) -> None:
+        """Report the steps that are finished, and tell those who wait what there is to do."""
+        for step in finished:
             self._advance(step + 1)
             if (row := self.keeper.rows.finish(step)) is not None:
                 self.keeper.membership.send({"type": "metrics", "row": row})
-        self._answer(tasks)
-
-    def _answer(self, tasks: Tasks) -> None:
         for worker, answer in tasks.answers():
             if isinstance(answer, Task):
                 header = Header(Kind.TASK, answer.step, index=answer.leaf, count=tasks.floor)
@@ -228,7 +226,8 @@ def planned_barriers(recipe: Recipe, dataset: Dataset) -> Callable[[int], bool]:
     steps_per_epoch, every = len(dataset.train) / recipe.global_batch, recipe.evaluation.every_steps
 
     def is_planned(done: int) -> bool:
-        return (every > 0 and done % every == 0) or checkpoint.is_due(recipe.checkpoints, done, steps_per_epoch)
+        is_evaluated = every > 0 and done % every == 0
+        return done > 0 and (is_evaluated or checkpoint.is_due(recipe.checkpoints, done, steps_per_epoch))
 
     return is_planned
 

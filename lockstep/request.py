@@ -222,7 +222,7 @@ def strategy_options(request: Request, strategy: str, stored: Job | None) -> dic
 
 def check_strategy_options(job: Job, recipe: Recipe) -> None:
     """The numbers of a strategy."""
-    required = {"servers": bool(job.servers), "local_steps": True}
+    required = {"servers": bool(strategies.STRATEGIES[job.strategy].servers), "local_steps": True}
     for name, flag in strategies.OPTIONS.items():
         number = getattr(job, name)
         least = 1 if required.get(name) else 0

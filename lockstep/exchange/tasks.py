@@ -44,6 +44,7 @@ class Tasks:
         self._max_staleness = max_staleness
         self._may_stop = is_planned
         self._serial = 0
+        self._is_new, self._reached = True, first
         self._barrier = first
         """No task of this step is handed out, nor of a later one."""
         self._next: Key = (first, 0)
@@ -56,8 +57,15 @@ class Tasks:
         """The last barrier that each member has behind it."""
         self._waiting: list[int] = []
 
-    def begin(self, members: Iterable[int]) -> int:
-        """A new generation: who is not in it computes nothing any more. The number of tasks to be handed out again."""
+    def begin(self, members: Iterable[int], reached: int) -> int:
+        """A new generation: who is not in it computes nothing any more. The number of tasks to be handed out again.
+
+        `reached` is the newest step in which any member is. If that is beyond where a server begins, then the job has
+        left that behind, and nobody is to be stopped there.
+        """
+        if self._is_new and reached > self.floor:
+            self.held, self._barrier = None, self._following(self.floor)
+        self._is_new, self._reached = False, reached
         self._members = set(members)
         self._waiting.clear()
         self._passed = {id_: serial for id_, serial in self._passed.items() if id_ in self._members}
@@ -67,27 +75,36 @@ class Tasks:
         self._again.update(lost)
         return len(lost)
 
-    def ask(self, worker: int, serial: int, floor: int, wants_barrier: bool) -> None:
-        """A worker wants something to do. `floor` and `serial` tell a server that was lost where the others are."""
-        self.advance(floor)
-        if serial > self._serial:
-            self._catch_up(serial)
+    def ask(self, worker: int, serial: int, floor: int, wants_barrier: bool) -> list[int]:
+        """A worker wants something to do. `floor` and `serial` tell a server that began anew where the others are, and
+        may show that steps are finished."""
+        began_anew = serial > self._serial or (self.held is not None and floor > self.held)
+        self._advance(floor)
+        finished = self._finish()
+        if began_anew:
+            self._catch_up(max(serial, self._serial))
+        # The first barrier of a server that began anew has the number of the very first, but is at another step.
+        self._passed[worker] = serial if self.held is None or floor >= self.held else NOWHERE
         if wants_barrier and self.held is None:
-            step, leaf = self._next
-            self._barrier = min(self._barrier, step + (leaf > 0))
-        self._passed[worker] = serial
+            self._draw_barrier()
         if worker not in self._waiting:
             self._waiting.append(worker)
+        return finished
+
+    def _draw_barrier(self) -> None:
+        """As soon as the steps are done that have been begun."""
+        step, leaf = self._next
+        self._barrier = min(self._barrier, step + (leaf > 0))
 
     def _catch_up(self, serial: int) -> None:
-        """A server that began anew meets workers that have gone on. Who is waited for at a planned barrier may not have
-        seen it, so it is held once more."""
-        is_planned = self._is_planned(self.floor)
-        self._serial = serial + is_planned
-        self.held = self.floor if is_planned else None
-        self._barrier = self.floor if is_planned else self._following(self.floor)
+        """A server that began anew meets workers that have gone on. Someone may be waited for at a planned barrier that
+        it has not seen, so that is held once more."""
+        is_held = self._is_planned(self.floor) and self._reached <= self.floor
+        self._serial = serial + is_held
+        self.held = self.floor if is_held else None
+        self._barrier = self.floor if is_held else self._following(self.floor)
 
-    def advance(self, floor: int) -> None:
+    def _advance(self, floor: int) -> None:
         """Take from others that everything before this step is done."""
         if floor <= self.floor:
             return
@@ -105,10 +122,13 @@ class Tasks:
         self._again.discard(key)
         if step >= self.floor:
             self._done.add(key)
+        return self._finish()
+
+    def _finish(self) -> list[int]:
         finished = []
         while all((self.floor, one) in self._done for one in range(self._num_leaves)):
             finished.append(self.floor)
-            self.advance(self.floor + 1)
+            self._advance(self.floor + 1)
         return finished
 
     def answers(self) -> list[tuple[int, Task | Barrier]]:
@@ -123,6 +143,8 @@ class Tasks:
         if self.held is not None and self.held < self._last and have_passed:
             self._barrier = self._following(self.held)
             self.held = None
+        if self.held is None and any(self._passed[id_] == NOWHERE for id_ in self._waiting):
+            self._draw_barrier()
         if self.held is None and self.floor >= self._barrier:
             self.held = self.floor
             self._serial += 1
@@ -136,8 +158,6 @@ class Tasks:
     def _answer(self, worker: int) -> Task | Barrier | None:
         if self.held is not None:
             return Barrier(self.held, self._serial) if self._passed[worker] != self._serial else None
-        if self._passed[worker] == NOWHERE:
-            return None
         if (key := self._choose(worker)) is None:
             return None
         self._given[key] = worker

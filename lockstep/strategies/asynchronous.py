@@ -54,10 +54,10 @@ class Stretch(Step):
     def hold(self, leaf: Leaf, contribution: Vector) -> None:
         self.task, self.ready = None, (leaf, contribution)
 
-    def assign(self, step: int, leaf: int) -> None:
+    def assign(self, leaf: Leaf) -> None:
         with self.membership.changed:
-            self.index = max(self.index, step)
-        self.task = Leaf(step, leaf, leaf_seed(self.seed, step, leaf))
+            self.index = max(self.index, leaf.step)
+        self.task = leaf
 
     def finish(self, barrier: int, generation: Generation) -> bool:
         """The stretch ends at a barrier, unless there is a new generation."""
@@ -93,6 +93,10 @@ class Asynchronous(Synchronous):
         reduced = Vector(replica.layout, replica.device.torch)
         return Stretch(index, self._recipe.seed, self._membership, replica.pool, reduced)
 
+    def begin(self, step: Step) -> bool:
+        self._floor = step.index
+        return super().begin(step)
+
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient, clipped, and what it changed of the floating-point buffers."""
         vector = super().contribution(leaf)
@@ -109,7 +113,8 @@ class Asynchronous(Synchronous):
             try:
                 calls = self._meet(generation)
                 if step.ready is not None:
-                    self._push(calls, step, *step.ready)
+                    self._push(calls, *step.ready)
+                    step.ready = None
                 self._proceed(calls, step, generation)
             except Lost as lost:
                 self._report(lost, generation)
@@ -119,15 +124,19 @@ class Asynchronous(Synchronous):
         wants_barrier = membership.is_first and membership.checkpoint_wanted is not None
         answer = self._ask(calls, self._serial, wants_barrier)
         if answer.kind == Kind.TASK:
-            self._prefetcher.start((answer.step, answer.index))
-            self._pull(calls)
-            step.assign(answer.step, answer.index)
+            step.assign(self._prepare(calls, answer))
             return
         self._replica.load(self._fetch(calls, with_optimizer=False))
         if step.finish(answer.step, generation):
             self._serial = answer.index + NOWHERE
             if self._last is not None:
                 step.reduced.flat.copy_(self._last.flat)  # for whoever shows gradients
+
+    def _prepare(self, calls: Calls, task: Header) -> Leaf:
+        """Get the weights for a leaf, while it is read."""
+        self._prefetcher.start((task.step, task.index))
+        self._pull(calls)
+        return Leaf(task.step, task.index, leaf_seed(self._recipe.seed, task.step, task.index))
 
     def _ask(self, calls: Calls, serial: int, wants_barrier: bool) -> Header:
         header, _ = calls.ask(0, Header(Kind.ASK, self._floor, level=int(wants_barrier), index=serial - NOWHERE))
@@ -147,7 +156,7 @@ class Asynchronous(Synchronous):
         replica.put_statistics(self._statistics)
         self._versions = {id_: header.count for id_, (header, _) in zip(calls.ids(), answers, strict=True)}
 
-    def _push(self, calls: Calls, step: Stretch, leaf: Leaf, vector: Vector) -> None:
+    def _push(self, calls: Calls, leaf: Leaf, vector: Vector) -> None:
         """To all servers; when each has applied it, the first one is told."""
         if not math.isfinite(vector.counts[0].item()):
             raise JobError(
@@ -165,8 +174,8 @@ class Asynchronous(Synchronous):
         calls.ask_all(message)
         calls.tell(0, Header(Kind.DONE, leaf.step, index=leaf.index))
         if self._last is not None:
-            step.pool.give(self._last)
-        self._last, step.ready = vector, None
+            self._replica.pool.give(self._last)
+        self._last = vector
 
     def _fetch(self, calls: Calls, with_optimizer: bool) -> State:
         named: dict[str, Tensor] = {}
@@ -192,9 +201,11 @@ class Asynchronous(Synchronous):
         """Nobody needs anything from a worker."""
 
     def _join(self, step: Step, generation: Generation) -> None:
-        """Whoever joins asks for a barrier, and begins there."""
+        """Whoever joins asks for a barrier, helps the others to get there, and begins."""
         calls = self._meet(generation)
-        answer = self._ask(calls, NOWHERE, wants_barrier=True)
+        while (answer := self._ask(calls, NOWHERE, wants_barrier=True)).kind == Kind.TASK:
+            leaf = self._prepare(calls, answer)
+            self._push(calls, leaf, self.contribution(leaf))
         self._replica.load(self._fetch(calls, with_optimizer=False))
         with self._membership.changed:
             if self._membership.has_left(generation):
