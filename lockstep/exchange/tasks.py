@@ -53,6 +53,8 @@ class Tasks:
         """Tasks whose worker is gone."""
         self._done: set[Key] = set()
         self._members: set[int] = set()
+        self._asked: set[int] = set()
+        """Members that have asked for something since the generation began."""
         self._passed: dict[int, int] = {}
         """The last barrier that each member has behind it."""
         self._waiting: list[int] = []
@@ -66,7 +68,7 @@ class Tasks:
         if self._is_new and reached > self.floor:
             self.held, self._barrier = None, self._following(self.floor)
         self._is_new, self._reached = False, reached
-        self._members = set(members)
+        self._members, self._asked = set(members), set()
         self._waiting.clear()
         self._passed = {id_: serial for id_, serial in self._passed.items() if id_ in self._members}
         lost = [key for key, id_ in self._given.items() if id_ not in self._members]
@@ -87,6 +89,7 @@ class Tasks:
         self._passed[worker] = serial if self.held is None or floor >= self.held else NOWHERE
         if wants_barrier and self.held is None:
             self._draw_barrier()
+        self._asked.add(worker)
         if worker not in self._waiting:
             self._waiting.append(worker)
         return finished
@@ -139,8 +142,7 @@ class Tasks:
         return found
 
     def _hold_or_release(self) -> None:
-        have_passed = self._members and all(self._passed.get(id_) == self._serial for id_ in self._members)
-        if self.held is not None and self.held < self._last and have_passed:
+        if self.held is not None and self.held < self._last and self._is_passed(self.held):
             self._barrier = self._following(self.held)
             self.held = None
         if self.held is None and any(self._passed[id_] == NOWHERE for id_ in self._waiting):
@@ -148,6 +150,12 @@ class Tasks:
         if self.held is None and self.floor >= self._barrier:
             self.held = self.floor
             self._serial += 1
+
+    def _is_passed(self, barrier: int) -> bool:
+        """Whether everyone has it behind it. Those who were further when a server was lost are not heard of before the
+        others are there too."""
+        awaited = self._members if barrier >= self._reached else self._asked
+        return bool(awaited) and all(self._passed.get(id_) == self._serial for id_ in awaited)
 
     def _is_planned(self, step: int) -> bool:
         return step == self._last or self._may_stop(step)
