@@ -30,17 +30,16 @@ def servers_of(process_id: int) -> list[int]:
 
 def test_two_workers_and_two_servers_learn_the_demo(lockstep: Command, workspace: Path) -> None:
     """F54: it converges, staleness is bounded and in the metrics, and the run is marked as not reproducible."""
-    options = ["--steps", "100", "--set", "evaluation.every_steps=50", "--set", "log_every=10"]
-    result = lockstep("train", "demo", "--batch-size", "64", *options, *ASYNC, "--run", "run")
+    options = ["--steps", "150", "--set", "evaluation.every_steps=75", "--set", "log_every=10"]
+    result = lockstep("train", "demo", *options, *ASYNC, "--run", "run")
     digest = digest_in(result)
     rows = rows_of("run", "train")
-    assert [row["step"] for row in rows] == list(range(10, 101, 10))
-    assert rows[-1]["loss"] < rows[0]["loss"] - 0.3
+    assert [row["step"] for row in rows] == list(range(10, 151, 10))
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.8
     first, last = rows_of("run", "eval")
-    assert (first["step"], last["step"]) == (50, 100)
-    assert last["top1"] > 0.2  # of ten classes
-    assert last["loss"] < 2.0
-    assert sum(sum(row["staleness"].values()) for row in rows) == 100 * 4
+    assert (first["step"], last["step"]) == (75, 150)
+    assert last["top1"] > 0.4  # of ten classes; `allreduce` has about 0.5 here, and both have 0.1 untrained
+    assert sum(sum(row["staleness"].values()) for row in rows) == 150 * 4
     assert 0 < max(row["staleness_max"] for row in rows) <= LIMIT
     assert lockstep("digest", "run").stdout.strip() == digest
     assert "not reproducible" in result.stdout.splitlines()[-2]
