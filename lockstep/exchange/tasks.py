@@ -80,11 +80,10 @@ class Tasks:
     def ask(self, worker: int, serial: int, floor: int, wants_barrier: bool) -> list[int]:
         """A worker wants something to do. `floor` and `serial` tell a server that began anew where the others are, and
         may show that steps are finished."""
-        began_anew = serial > self._serial or (self.held is not None and floor > self.held)
         self._advance(floor)
         finished = self._finish()
-        if began_anew:
-            self._catch_up(max(serial, self._serial))
+        if serial > self._serial:
+            self._catch_up(serial)
         # The first barrier of a server that began anew has the number of the very first, but is at another step.
         self._passed[worker] = serial if self.held is None or floor >= self.held else NOWHERE
         if wants_barrier and self.held is None:

@@ -116,6 +116,7 @@ class Simulation:
         if not self.restarts:
             assert key not in self.applied or self.next_id > self.num_workers  # its worker died before it could say so
             assert all(other.task != key for other in self.workers.values())
+            assert all(other.at is None for other in self.workers.values())
         assert self.tasks.held is None
         worker.task, worker.floor = key, max(worker.floor, self.tasks.floor)
         worker.index = max(worker.index, task.step)
@@ -243,3 +244,21 @@ def test_a_barrier_that_is_asked_for_comes_after_the_steps_that_have_begun() -> 
     assert ask(one, 0, serial=1, floor=2) == []
     assert ask(one, 1) == [(1, Barrier(2, 1))]
     assert ask(one, 1, serial=1, floor=2) == [(0, Task(2, 0)), (1, Task(2, 1))]
+
+
+def begun_anew() -> Tasks:
+    """In the place of a first server that was lost when worker 1 was at the barrier of step 4, and worker 0 was not."""
+    found = Tasks(2, 0, 9, 0, lambda step: step == 4)
+    found.begin([0, 1], reached=4)
+    return found
+
+
+def test_a_server_that_begins_anew_stops_nobody_at_what_the_job_has_left_behind() -> None:
+    """Worker 1 asks for nothing before worker 0 is where it is."""
+    assert ask(begun_anew(), 0) == [(0, Task(0, 0))]
+
+
+def test_who_is_further_is_not_waited_for_at_the_barrier_of_one_who_joins() -> None:
+    one = begun_anew()
+    assert ask(one, 0, serial=NOWHERE, wants=True) == [(0, Barrier(0, 1))]
+    assert ask(one, 0, serial=1) == [(0, Task(0, 0))]
