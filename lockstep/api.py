@@ -10,6 +10,7 @@ import dataclasses
 import shutil
 import signal
 import socket
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class Run:
     """What deaths and joins on the way have cost."""
     is_mixed: bool = False
     """Whether workers with different arithmetic have taken part: then the digest promises nothing."""
+    is_reproducible: bool = True
+    """Whether another run of the same recipe would have this digest."""
     steps_left: int = 0
     """What a run that ended at its `stop_at` has still before it."""
 
@@ -219,6 +222,7 @@ def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.
         checkpoint=newest,
         best=selection.best_of(directory, newest),
         program=request.program,
+        server_program=(sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
     )
 
 
@@ -238,6 +242,7 @@ def _supervise(plan: Plan, display: Display) -> Run:
         signal=outcome.cause,
         losses=result.losses,
         is_mixed=result.is_mixed,
+        is_reproducible=strategies.bits(plan.job) != "none",
         steps_left=plan.num_steps - plan.last_step,
     )
 

@@ -320,6 +320,8 @@ def _conclude(run: Run) -> int:
         print(f"{run.losses.dropped_leaves} leaves were dropped because they came late (--late drop)")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
+    if not run.is_reproducible:
+        print("this strategy depends on who is how fast: the run is not reproducible, another one has another digest")
     print(f"digest {run.digest}")
     return 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT_VERSION = 1
-KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused")
+KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused", "lost_updates")
 """Rows of what has happened, which stays true when steps are done again."""
 
 FIGURES = ("train", "eval")

@@ -166,8 +166,17 @@ class Replica:
 
     def take_buffers(self, reduced: Vector) -> None:
         """The statistics of a vector, and its changes of integer buffers, are what the next step starts from."""
-        self._statistics_at_start.copy_(reduced.statistics)
-        for start, change in zip(self._integers_at_start, reduced.integers, strict=True):
+        self.put_statistics(reduced.statistics)
+        self.advance_integers(reduced.integers)
+
+    def put_statistics(self, statistics: Tensor) -> None:
+        """Let leaves start from these floating-point buffers."""
+        self._statistics_at_start.copy_(statistics)
+        self.rewind()
+
+    def advance_integers(self, changes: list[Tensor]) -> None:
+        """What a step does to the integer buffers."""
+        for start, change in zip(self._integers_at_start, changes, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
         self.rewind()
 

@@ -98,6 +98,8 @@ class Reporter:
 
     def count(self, step: Step) -> None:
         """Take note of a step that has been applied; all steps of a round have its means."""
+        if not step.is_counted:
+            return
         self._replica.tally += [step.reduced.counts.tolist()] * len(step.steps)
         self._steps += len(step.steps)
         seconds, generation = time.perf_counter() - self._step_since, self._membership.current

@@ -227,6 +227,9 @@ def check_strategy_options(job: Job, recipe: Recipe) -> None:
         number, least = getattr(job, name), least_of.get(name, 0)
         if isinstance(number, int) and number < least:
             raise UserError(f"{flag} takes a number of at least {least}, not {number}")
+    if job.verify_every and strategies.bits(job) == "none":
+        asked = "--late drop" if job.wait_for else f"--strategy {job.strategy}"
+        raise UserError(f"--verify-every compares bits, and with {asked} no two runs have the same: leave it out")
     if job.wait_for > recipe.leaves:
         raise UserError(f"a step has {recipe.leaves} leaves, so --wait-for takes 1 to {recipe.leaves}")
 

@@ -17,11 +17,13 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from lockstep import injection, parent, wire
 from lockstep.config import Job, from_plain
+from lockstep.errors import UserError
 from lockstep.exchange.backups import Backups
 from lockstep.exchange.board import Board, Part, Result
 from lockstep.exchange.link import HANDSHAKE_SECONDS, Connection, Header, Kind
@@ -107,7 +109,15 @@ class Service:
         header = Header(Kind.RESULT, result.step, count=result.num_leaves, num_bytes=result.values.nbytes)
         self.connections[worker].send(header, result.values.view(np.uint8).data)
 
-    def look_after_late_leaves(self) -> None:
+    def begin(self) -> None:
+        if self.slot == 0 and self.job.backup:
+            threading.Thread(target=self._look_after_late_leaves, name="late", daemon=True).start()
+
+    @property
+    def step(self) -> int:
+        return self.board.step
+
+    def _look_after_late_leaves(self) -> None:
         while not self.is_over:
             with self._lock:
                 self._assign()
@@ -125,14 +135,30 @@ class Service:
             connection.close()
 
 
+class Serving(Protocol):
+    """What a server does in one generation, as far as connections are concerned."""
+
+    generation: Generation
+
+    @property
+    def step(self) -> int: ...
+
+    def begin(self) -> None: ...
+
+    def enter(self, worker: int, connection: Connection) -> bool: ...
+
+    def handle(self, worker: int, header: Header, part: Part | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Server:
     """Accepts connections, and moves from one generation to the next."""
 
-    def __init__(self, membership: Membership, job: Job) -> None:
+    def __init__(self, membership: Membership, make: Callable[[Generation], Serving]) -> None:
         self._membership = membership
-        self._job = job
-        self._strike = injection.striker(membership.id)
-        self._service: Service | None = None
+        self._make = make
+        self._service: Serving | None = None
         self._listener = socket.create_server((membership.host, 0))
         self.address = f"{membership.host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
@@ -142,18 +168,16 @@ class Server:
         membership = self._membership
         while True:
             generation = membership.settle()
-            slot = [server.id for server in generation.servers].index(membership.id)
-            service = Service(generation, slot, self._job, self._strike)
+            service = self._make(generation)
+            service.begin()
             with membership.changed:
                 self._service = service
                 membership.changed.notify_all()
-            if slot == 0 and self._job.backup:
-                threading.Thread(target=service.look_after_late_leaves, name="late", daemon=True).start()
             membership.wait(lambda now=generation: membership.has_left(now))  # type: ignore[misc]
             service.close()
 
     def heartbeat(self) -> wire.Message:
-        step = -1 if self._service is None else self._service.board.step
+        step = -1 if self._service is None else self._service.step
         return {"step": step, "leaf": None, "phase": "serve", "leaf_seconds": None}
 
     def _accept(self) -> None:
@@ -181,7 +205,7 @@ class Server:
         finally:
             connection.close()
 
-    def _find(self, hello: wire.Message) -> Service | None:
+    def _find(self, hello: wire.Message) -> Serving | None:
         """The service of the generation that a worker wants, once it is there."""
         number, secret, membership = hello.get("number"), hello.get("secret"), self._membership
         if not isinstance(number, int) or not isinstance(secret, str) or not isinstance(hello.get("id"), int):
@@ -194,7 +218,7 @@ class Server:
         return service if is_known and hello.get("version") == wire.PROTOCOL_VERSION else None
 
 
-def _read(service: Service, worker: int, connection: Connection) -> None:
+def _read(service: Serving, worker: int, connection: Connection) -> None:
     while (header := connection.receive()) is not None:
         part: Part | None = None
         if header.num_bytes:
@@ -206,7 +230,8 @@ def _read(service: Service, worker: int, connection: Connection) -> None:
         service.handle(worker, header, part)
 
 
-def main() -> None:
+def run(start: Callable[[Membership, wire.Message, Line], Server]) -> None:
+    """The process of a server: `start` makes it from the supervisor's welcome."""
     parent.follow()
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
@@ -215,17 +240,37 @@ def main() -> None:
     connection, welcome = line.open()
     membership = Membership(id_, connection)
     try:
-        _, job = from_plain(welcome["config"], "the supervisor's configuration")
-        server = Server(membership, job)
-        membership.heartbeat = server.heartbeat
         membership.listen()
+        server = start(membership, welcome, line)
+        membership.heartbeat = server.heartbeat
         membership.send({"type": "ready", "address": server.address})
         server.serve()
-    except BaseException:
-        text = traceback.format_exc()
-        print(text, file=sys.stderr, flush=True)
-        membership.send({"type": "error", "user": False, "message": text, "where": ""})
-        membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+    except BaseException as error:
+        report(membership, error)
+    membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+
+
+def report(membership: Membership, error: BaseException) -> None:
+    """Tell the supervisor what was raised, which ends the job."""
+    text = traceback.format_exc()
+    print(text, file=sys.stderr, flush=True)
+    is_user = isinstance(error, UserError)
+    membership.send({"type": "error", "user": is_user, "message": str(error) if is_user else text, "where": ""})
+
+
+def start(membership: Membership, welcome: wire.Message, line: Line) -> Server:
+    _, job = from_plain(welcome["config"], "the supervisor's configuration")
+    strike = injection.striker(membership.id)
+
+    def serve(generation: Generation) -> Service:
+        slot = [server.id for server in generation.servers].index(membership.id)
+        return Service(generation, slot, job, strike)
+
+    return Server(membership, serve)
+
+
+def main() -> None:
+    run(start)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ class Step:
     """Whether integer buffers are checked in this step: the first one of a process."""
     is_eager: bool = False
     """Whether every leaf is sent at once, so that there is an exchange after each."""
+    is_counted: bool = True
+    """Whether workers count it for rows of metrics; where servers do, they do not."""
     taken_over: tuple[int, set[int]] = (0, set())
     """Late leaves of others that are computed here as well, and the generation in which that was asked for."""
     sample: list[torch.Tensor] | None = None

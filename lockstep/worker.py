@@ -181,7 +181,7 @@ def save_if_due(worker: Worker, step: Step) -> None:
 
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
-    return checkpoint.Snapshot(done, worker.replica.copy_state(), worker.best, worker.evaluated)
+    return checkpoint.Snapshot(done, worker.strategy.snapshot(), worker.best, worker.evaluated)
 
 
 def check_reduced(worker: Worker, step: Step) -> None:

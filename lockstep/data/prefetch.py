@@ -28,9 +28,13 @@ class Prefetcher:
         for key in set(self._ahead) - set(wanted):
             self._ahead.pop(key).cancel()
         for key in wanted:
-            if key not in self._ahead:
-                self._ahead[key] = self._pool.submit(self._read, *key)
+            self.start(key)
         return batch
+
+    def start(self, key: Key) -> None:
+        """Begin to read a leaf that will be taken."""
+        if key not in self._ahead:
+            self._ahead[key] = self._pool.submit(self._read, *key)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

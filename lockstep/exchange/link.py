@@ -35,6 +35,22 @@ class Kind(enum.IntEnum):
     """The sender has computed all its leaves of a step."""
     COMPUTE = 6
     """A leaf that is late, for the receiver to compute as well."""
+    ASK = 7
+    """In `async`: the sender wants something to do; all before `step` is done, `index` - 1 is its last barrier."""
+    TASK = 8
+    """A leaf to compute; all before step `count` is done."""
+    BARRIER = 9
+    """Number `index` + 1: so many steps are done, and everyone stops there."""
+    WEIGHTS = 10
+    """The answer to PULL in `async`, after `count` updates."""
+    APPLIED = 11
+    """The answer to PUSH in `async`."""
+    DONE = 12
+    """All servers have applied a leaf."""
+    FETCH = 13
+    """Everything that the receiver keeps is wanted; the optimizer's state only with `level` 1."""
+    STATE = 14
+    """The answer to it."""
 
 
 @dataclass(frozen=True)

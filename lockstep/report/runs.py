@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lockstep import metrics, rundirectory
+from lockstep import metrics, rundirectory, strategies
 from lockstep.errors import UserError
 from lockstep.rundirectory import RunDirectory
 
@@ -46,6 +46,7 @@ class Summary:
     corruptions: int
     digest: str | None
     """Of the newest checkpoint."""
+    is_reproducible: bool
     changed: float
     """When its metrics were last written, in seconds since 1970."""
 
@@ -73,6 +74,7 @@ def summarize(directory: RunDirectory) -> Summary:
         seconds_lost=sum(row["seconds"] for row in by_kind.get("recovery", [])),
         corruptions=len(by_kind.get("corruption", [])),
         digest=checkpoints[-1]["digest"] if checkpoints else None,
+        is_reproducible=strategies.bits(job) != "none",
         changed=rows[-1].get("time", 0.0) if rows else 0.0,
     )
 
@@ -120,4 +122,5 @@ def _cells(one: Summary) -> list[str]:
     lost = f"{one.seconds_lost:.1f} s" if one.seconds_lost else ""
     when = time.strftime("%m-%d %H:%M", time.localtime(one.changed)) if one.changed else ""
     figures = [str(one.step), str(one.workers), top1, best, speed]
-    return [one.name, one.recipe, one.state, *figures, *misfortunes, lost, (one.digest or "")[:12], when]
+    digest = (one.digest or "")[:12] + ("" if one.is_reproducible or not one.digest else " (varies)")
+    return [one.name, one.recipe, one.state, *figures, *misfortunes, lost, digest, when]

@@ -33,6 +33,10 @@ class Entry:
     """Fields of the job that are about this strategy."""
     servers: int = 0
     """Processes beside the workers, where none are asked for."""
+    program: str = "lockstep.server"
+    """The module that these processes run."""
+    servers_hold_state: bool = False
+    """Whether weights and optimizer are theirs, and not the workers'."""
     purpose: str = ""
 
 
@@ -55,6 +59,15 @@ STRATEGIES: dict[str, Entry] = {
         "own",
         options=("local_steps", "outer"),
         purpose="every leaf takes steps of its own, then weights are averaged",
+    ),
+    "async": Entry(
+        "lockstep.strategies.asynchronous:Asynchronous",
+        "none",
+        options=("servers", "max_staleness"),
+        servers=1,
+        program="lockstep.async_server",
+        servers_hold_state=True,
+        purpose="servers hold the weights and apply every gradient as it comes",
     ),
 }
 
@@ -98,7 +111,11 @@ def check_same_bits(job: Job, before: Job) -> None:
     def computes(job: Job) -> dict[str, object]:
         if bits(job) == "common":
             return {"--strategy": "allreduce, server or driver"}
-        own = [option for option in STRATEGIES[job.strategy].options if option not in ("servers", "backup")]
+        own = [
+            option
+            for option in STRATEGIES[job.strategy].options
+            if option not in ("servers", "backup", "max_staleness")
+        ]
         return {"--strategy": job.strategy, **{OPTIONS[option]: getattr(job, option) for option in own}}
 
     if (wanted := computes(before)) != computes(job):

@@ -26,6 +26,7 @@ from lockstep.exchange.tree import Node
 from lockstep.generation import Generation
 from lockstep.membership import Membership
 from lockstep.replica import Replica
+from lockstep.state import State
 from lockstep.step import Leaf, Step
 from lockstep.strategies import catchup
 
@@ -152,6 +153,10 @@ class Synchronous:
     def apply(self, step: Step) -> None:
         with self._replica.spans("optimizer"):
             self._replica.apply(step.reduced, step.index)
+
+    def snapshot(self) -> State:
+        """A copy of the state, for a checkpoint."""
+        return self._replica.copy_state()
 
     def close(self) -> None:
         self._prefetcher.close()

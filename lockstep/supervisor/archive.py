@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint
+from lockstep import checkpoint, strategies
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.histogram import Histogram
 from lockstep.loggers import Session, names_of
@@ -51,6 +51,7 @@ class Archive:
         """The last one."""
         self.is_mixed = False
         """Whether workers with different arithmetic have taken part."""
+        self._marks: dict[str, bool] = {}
 
     @contextlib.asynccontextmanager
     async def opened(self, recipe: Recipe, job: Job) -> AsyncIterator[None]:
@@ -59,6 +60,7 @@ class Archive:
         listed = self._directory.read_json("checkpoints.json") or {}
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
         self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
+        self._marks = {} if strategies.bits(job) != "none" else {"reproducible": False}
         self._metrics = MetricsFile(self._directory.metrics, self._first_step)
         session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
         self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
@@ -173,7 +175,8 @@ class Archive:
 
     def adopt(self, probe: Probe) -> None:
         """What the bits of this run depend on beyond its recipe."""
-        self._write("environment.json", {"version": FORMAT_VERSION, "probe": probe.digest, **probe.facts})
+        document = {"version": FORMAT_VERSION, **self._marks, "probe": probe.digest, **probe.facts}
+        self._write("environment.json", document)
 
     def _mark_as_mixed(self, row: dict[str, Any]) -> None:
         self.is_mixed = True
@@ -221,5 +224,5 @@ def stored_probe(directory: RunDirectory) -> Probe | None:
     document = directory.read_json("environment.json")
     if not isinstance(document, dict) or not isinstance(document.get("probe"), str):
         return None
-    facts = {key: value for key, value in document.items() if key not in ("version", "probe", "mixed")}
+    facts = {key: value for key, value in document.items() if key not in ("version", "probe", "mixed", "reproducible")}
     return Probe(document["probe"], facts)

@@ -36,6 +36,8 @@ class Worker:
     """None until it is ready."""
     step: int = NO_STATE
     """The step of the state it started from."""
+    slot: int = 0
+    """Which part is a server's own; that of a lost one goes to its replacement."""
     probe: Probe | None = None
 
 
@@ -62,6 +64,8 @@ class Machine:
     saving: Saving
     scores: Scores
     num_servers: int = 0
+    servers_hold_state: bool = False
+    """Whether nothing goes on without all of them; what a worker lacks it gets from them."""
     replace: bool = True
     watch: Watch = field(default_factory=lambda: Watch(10.0))
     verification: Verification | None = None
@@ -92,13 +96,15 @@ class Machine:
     _streak: list[str] = field(default_factory=list)
     """Causes of the deaths since the last progress."""
     _reached: int = -1
+    _lost_servers: int = 0
 
     def start(self) -> list[e.Action]:
         """Start as many workers and servers as are wanted and not there."""
         actions: list[e.Action] = []
         for processes, wanted in ((self.workers, self.num_workers), (self.servers, self.num_servers)):
             while len(processes) < wanted:
-                processes[self._next] = Worker()
+                taken = {one.slot for one in processes.values()}
+                processes[self._next] = Worker(slot=min(set(range(wanted)) - taken, default=0))
                 actions.append(e.Start(self._next, is_server=processes is self.servers))
                 self._next += 1
         return actions
@@ -174,6 +180,10 @@ class Machine:
         actions = self._mourn(server, "server", how, kill)
         if self.outcome is not None:
             return actions
+        self._lost_servers += 1
+        if self.servers_hold_state and not self.replace:
+            cause = f"{how}, and with it a part of the weights; without --no-replace it is replaced"
+            return actions + self._end(e.Outcome("failed", None, cause, server, died=True))
         was_member = self.generation is not None and server in [member.id for member in self.generation.servers]
         return actions + (self._propose() if was_member or not self.members else [])
 
@@ -343,7 +353,10 @@ class Machine:
         self._forming = None
         actions = self._go_back_if_due()
         ready = [id_ for id_, worker in self.workers.items() if worker.address is not None]
-        before = {} if self._going_back else self._plan_before(max(step for step, _ in promises.values()))
+        newest = max(step for step, _ in promises.values())
+        before = {} if self._going_back else self._plan_before(newest)
+        if self.servers_hold_state:
+            promises, before = dict.fromkeys(promises, (newest, ())), {}
         formed = form(
             promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves, self.rounds
         )
@@ -357,7 +370,7 @@ class Machine:
             first_leaves=tuple(tuple(sorted(formed.leaves[id_])) for id_ in ids),
             behind=tuple(id_ for id_ in formed.stay if promises[id_][0] < step),
             joiners=tuple(joiners),
-            servers=tuple(Member(id_, s.address) for id_, s in sorted(self.servers.items()) if s.address is not None),
+            servers=tuple(Member(id_, s.address) for id_, s in self._by_slot() if s.address is not None),
             evaluated=self.scores.evaluated,
             evaluated_leaves=self.scores.known_leaves(step),
             best=self.scores.best,
@@ -392,6 +405,9 @@ class Machine:
             e.Record(row),
             *self._end_if_finished(),
         ]
+
+    def _by_slot(self) -> list[tuple[int, Worker]]:
+        return sorted(self.servers.items(), key=lambda one: one[1].slot)
 
     def _plan_before(self, step: int) -> dict[int, int]:
         """Who was to compute which leaf of `step`."""
@@ -504,7 +520,9 @@ class Machine:
             figures = self.scores.add(event.step, event.leaf, event.result)
         except Contradiction as problem:
             # With verification it will be found whose bits were wrong, and these figures dropped.
-            return self._fail(str(problem)) if self.verification is None else []
+            # A server that lost its weights in the midst of an evaluation leaves different ones to different workers.
+            is_bug = self.verification is None and not (self.servers_hold_state and self._lost_servers)
+            return self._fail(str(problem)) if is_bug else []
         if figures is None:
             return []
         improved = self.scores.best != before
@@ -577,7 +595,9 @@ class Machine:
         members = self.members
         if self._forming is not None or not members or any(id_ not in self._finished for id_ in members):
             return []
-        digests = set(self._finished.values())
+        digests = {self._finished[id_] for id_ in members}
+        if self.servers_hold_state and self._lost_servers:
+            digests = {self._finished[members[0]]}  # the others may have got theirs before a server was lost, or after
         if len(digests) > 1:
             listing = ", ".join(f"worker {worker}: {digest[:12]}" for worker, digest in sorted(self._finished.items()))
             return self._fail(f"the replicas differ at the end, which must not happen ({listing})")

@@ -58,6 +58,7 @@ class Supervisor:
         self._machine = Machine(
             num_workers=plan.job.workers,
             num_servers=0 if plan.evaluate_only else plan.job.servers,
+            servers_hold_state=strategies.STRATEGIES[plan.job.strategy].servers_hold_state and not plan.evaluate_only,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
             saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
@@ -132,7 +133,8 @@ class Supervisor:
         start = f" from step {plan.first_step}" if plan.first_step else ""
         workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
         if self._machine.num_servers:
-            workers += f" and {job.servers} {job.strategy}" + ("s" if job.servers > 1 else "")
+            role = "driver" if job.strategy == "driver" else "server"
+            workers += f" and {job.servers} {role}" + ("s" if job.servers > 1 else "")
         return (
             f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
             f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
@@ -163,12 +165,12 @@ class Supervisor:
 
     async def welcome(self, worker: int) -> Message | None:
         """What a worker must know to set itself up; None for one that is not expected."""
-        plan = self._plan
-        if worker in self._machine.servers:
-            return {"type": "welcome", "config": to_plain(plan.recipe, plan.job)}
-        if worker not in self._machine.workers:
+        plan, servers = self._plan, self._machine.servers
+        known = {**self._machine.workers, **servers}.get(worker)
+        if known is None:
             return None
-        path = await self._choose_checkpoint(worker)
+        needs_state = worker not in servers or self._machine.servers_hold_state
+        path = await self._choose_checkpoint(worker) if needs_state else None
         return {
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
@@ -178,6 +180,7 @@ class Supervisor:
             "checkpoint": None if path is None else str(path.resolve()),
             "trains": not plan.evaluate_only,
             "patience": plan.job.patience,
+            "slot": known.slot,
         }
 
     async def _choose_checkpoint(self, worker: int) -> Path | None:
@@ -224,6 +227,10 @@ class Supervisor:
             self._archive.image(str(message["tag"]), base64.b64decode(message["png"]), int(message["step"]))
         elif kind == "histograms":
             self._archive.histograms(messages.histograms(message), int(message["step"]))
+        elif kind == "lost_updates":
+            step, updates = int(message["step"]), int(message["updates"])
+            self._record({"kind": "lost_updates", "server": worker, "step": step, "updates": updates})
+            self._display.note(f"server {worker} begins at a checkpoint: {updates} updates of its part are lost")
         elif kind == "note":
             self._display.note(str(message["text"]))
         elif kind == "ready":
@@ -339,7 +346,8 @@ class Supervisor:
                 case e.Record():
                     self._record(action.row)
                 case e.KeepCheckpoint():
-                    in_use = {path.name for worker, path in self._loading.items() if worker in self._machine.workers}
+                    living = {**self._machine.workers, **self._machine.servers}
+                    in_use = {path.name for worker, path in self._loading.items() if worker in living}
                     self._archive.keep(action, {best["step"] for best in self._machine.bests}, in_use)
                 case e.DiscardCheckpoint():
                     self._archive.discard(action.name, action.digest)
@@ -353,7 +361,9 @@ class Supervisor:
                     self._display.note(f"warning: {action.text}")
                 case e.End():
                     self._outcome = action.outcome
-                    self._record({"kind": "end", "state": action.outcome.state, "digest": action.outcome.digest})
+                    mark = {} if strategies.bits(self._plan.job) != "none" else {"reproducible": False}
+                    state, digest = action.outcome.state, action.outcome.digest
+                    self._record({"kind": "end", "state": state, "digest": digest, **mark})
                     self._over.set()
 
     def _record(self, row: dict[str, Any]) -> None:
