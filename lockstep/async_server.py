@@ -142,7 +142,7 @@ class Service:
             with self.keeper.lock:
                 self.keeper.rows.reissued += self.keeper.tasks.begin(self.generation.ids, self.generation.step)
 
-    def enter(self, worker: int, connection: Connection) -> bool:
+    def enter(self, worker: int, connection: Connection, length: int) -> bool:
         """Take a worker's connection into the generation; False if that is over, or it has one already."""
         with self.keeper.lock:
             if self.is_over or worker in self.connections or worker not in self.generation.ids:

@@ -72,6 +72,8 @@ class Membership:
         """What is to be computed a second time."""
         self.goes_back = False
         """Whether the loop must return to its snapshot of the verified step."""
+        self.must_copy = False
+        """Whether what this worker has is out of date, until it has copied the state of the others."""
         self.checkpoint_wanted: str | None = None
         """Why the supervisor wants a checkpoint now, if it does."""
         self.heartbeat: Callable[[], Message] = lambda: {
@@ -182,12 +184,14 @@ class Membership:
         self.promised = max(self.promised, generation.number)
         self.verified, self.dispute = generation.verified, None
         if self.id in generation.joiners:
-            self.position = None  # what this worker has is out of date; the state comes from the others
+            self.position, self.must_copy = None, True
             self.goes_back = False
+            self.evaluations.clear()
         elif generation.goes_back:
             # From now on a promise speaks of the snapshot, also if another generation comes before the loop is there.
             self.position = SentBack(generation.step)
             self.goes_back = True
+            self.evaluations.clear()
 
     def _promise(self, number: int) -> None:
         self.promised = number

@@ -74,8 +74,12 @@ class Reporter:
 
     def begin(self) -> None:
         """The first step, or the first after going back to an earlier state, starts now."""
-        self._since, self._steps = time.perf_counter(), 0
+        self.restart()
         self._unsent.clear()
+
+    def restart(self) -> None:
+        """The steps that this process has seen are counted from here."""
+        self._since, self._steps = time.perf_counter(), 0
 
     def finish(self) -> dict[str, float]:
         """Seconds per span over the whole session."""

@@ -24,6 +24,7 @@ import numpy as np
 from lockstep import injection, parent, wire
 from lockstep.config import Job, from_plain
 from lockstep.errors import UserError
+from lockstep.exchange import tree
 from lockstep.exchange.backups import Backups
 from lockstep.exchange.board import Board, Part, Result
 from lockstep.exchange.link import HANDSHAKE_SECONDS, Connection, Header, Kind
@@ -32,6 +33,11 @@ from lockstep.line import Line
 from lockstep.membership import Membership
 from lockstep.wire import BadFrame
 
+MAX_GREETINGS = 256
+"""Connections at a time that have not said yet who they are."""
+PAUSE_SECONDS = 0.05
+ANNOUNCED_SECONDS = 10.0
+"""How long a worker that has heard of a generation first waits for the server to hear of it."""
 TICK_SECONDS = 0.005
 """How often late leaves are looked for, where others compute them."""
 
@@ -57,18 +63,24 @@ class Service:
         """Workers that wait for the result of a step."""
         self._backups = Backups(self.job.backup if self.slot == 0 else 0)
         self._backups.begin(self._owners(), time.monotonic())
+        self._size = 0
+        """Numbers in this server's slice."""
 
     def _owners(self) -> dict[int, int]:
         """Who is to compute each leaf of the step."""
         ids, step = self.generation.ids, self.board.step
         return {leaf: id_ for rank, id_ in enumerate(ids) for leaf in self.generation.leaves(rank, step)}
 
-    def enter(self, worker: int, connection: Connection) -> bool:
-        """Take a worker's connection into the generation; False if that is over, or it has one already."""
+    def enter(self, worker: int, connection: Connection, length: int) -> bool:
+        """Take a worker's connection into the generation; False if that is over, if it has one already, or if its
+        vectors have another length than those of the others."""
         with self._lock:
             if self.is_over or worker in self.connections or worker not in self.generation.ids:
                 return False
-            self.connections[worker] = connection
+            start, stop = tree.slices(length, len(self.generation.servers))[self.slot]
+            if self.connections and self._size != stop - start:
+                return False
+            self.connections[worker], self._size = connection, stop - start
             return True
 
     def handle(self, worker: int, header: Header, part: Part | None) -> None:
@@ -84,9 +96,13 @@ class Service:
                 raise BadFrame(f"a worker sent {header.kind.name}")
 
     def _push(self, worker: int, header: Header, part: Part) -> None:
-        board = self.board
+        board, num_leaves = self.board, self.generation.num_leaves
         if header.step > board.step:
             raise BadFrame(f"a worker is at step {header.step}, and step {board.step} is not done")
+        if header.level >= num_leaves.bit_length() or header.index >= num_leaves >> header.level:
+            raise BadFrame(f"the tree has no node ({header.level}, {header.index})")
+        if len(part) != self._size:
+            raise BadFrame(f"a sum of {len(part)} numbers, and the slice has {self._size}")
         arrived = board.arrived
         self.strike(header.step, "push")
         if (result := board.push(worker, header.step, (header.level, header.index), part)) is None:
@@ -104,6 +120,7 @@ class Service:
             self.connections[worker].send(Header(Kind.GONE, step))
         else:
             self._waiting.setdefault(step, []).append(worker)
+            self.connections[worker].send(Header(Kind.PENDING, step))
 
     def _send(self, worker: int, result: Result) -> None:
         header = Header(Kind.RESULT, result.step, count=result.num_leaves, num_bytes=result.values.nbytes)
@@ -145,7 +162,7 @@ class Serving(Protocol):
 
     def begin(self) -> None: ...
 
-    def enter(self, worker: int, connection: Connection) -> bool: ...
+    def enter(self, worker: int, connection: Connection, length: int) -> bool: ...
 
     def handle(self, worker: int, header: Header, part: Part | None) -> None: ...
 
@@ -159,6 +176,7 @@ class Server:
         self._membership = membership
         self._make = make
         self._service: Serving | None = None
+        self._greetings = threading.BoundedSemaphore(MAX_GREETINGS)
         self._listener = socket.create_server((membership.host, 0))
         self.address = f"{membership.host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
@@ -181,49 +199,69 @@ class Server:
         return {"step": step, "leaf": None, "phase": "serve", "leaf_seconds": None}
 
     def _accept(self) -> None:
+        """Whatever strangers do, workers are let in: too many greetings at once, or too few files, pass."""
         while True:
-            connection, _ = self._listener.accept()
-            threading.Thread(target=self._greet, args=(connection,), name="reader", daemon=True).start()
+            connection: socket.socket | None = None
+            try:
+                connection, _ = self._listener.accept()
+                if not self._greetings.acquire(blocking=False):
+                    raise OSError("too many greetings at once")
+                threading.Thread(target=self._serve, args=(connection,), name="reader", daemon=True).start()
+            except (OSError, RuntimeError):
+                if connection is not None:
+                    connection.close()
+                time.sleep(PAUSE_SECONDS)
 
-    def _greet(self, accepted: socket.socket) -> None:
-        """Whoever does not know the generation's secret is dropped without an answer."""
-        accepted.settimeout(HANDSHAKE_SECONDS)
+    def _serve(self, accepted: socket.socket) -> None:
+        """One connection, from its greeting to its end."""
         try:
-            hello = wire.receive_frame(accepted, wire.MAX_GREETING)
-            service = None if hello is None else self._find(hello)
-        except (BadFrame, OSError):
-            service = hello = None
+            hello = self._greet(accepted)
+        finally:
+            self._greetings.release()
+        service = None if hello is None else self._find(hello)
         if service is None or hello is None:
             accepted.close()
             return
         connection = Connection(accepted)
         try:
-            if service.enter(hello["id"], connection):
-                _read(service, hello["id"], connection)
+            if service.enter(hello["id"], connection, hello["length"]):
+                _read(service, hello["id"], connection, hello["length"])
         except BadFrame as problem:
             print(f"lockstep server: worker {hello['id']}: {problem}", file=sys.stderr, flush=True)
         finally:
             connection.close()
 
+    def _greet(self, accepted: socket.socket) -> wire.Message | None:
+        """What a worker says first; None for whoever does not know the job's secret, and gets no answer."""
+        try:
+            hello = wire.receive_frame(accepted, wire.MAX_GREETING, time.monotonic() + HANDSHAKE_SECONDS)
+        except (BadFrame, OSError):
+            return None
+        generation = self._membership.generation
+        if hello is None or generation is None or not isinstance(hello.get("secret"), str):
+            return None
+        if not hmac.compare_digest(hello["secret"].encode(), generation.secret.encode()):
+            return None
+        numbers = [hello.get(key) for key in ("number", "id", "length")]
+        is_whole = all(isinstance(number, int) and number >= 0 for number in numbers)
+        return hello if is_whole and hello.get("version") == wire.PROTOCOL_VERSION else None
+
     def _find(self, hello: wire.Message) -> Serving | None:
         """The service of the generation that a worker wants, once it is there."""
-        number, secret, membership = hello.get("number"), hello.get("secret"), self._membership
-        if not isinstance(number, int) or not isinstance(secret, str) or not isinstance(hello.get("id"), int):
-            return None
-        membership.wait(lambda: self._service is not None and self._service.generation.number >= number, 10.0)
+        number = int(hello["number"])
+        self._membership.wait(
+            lambda: self._service is not None and self._service.generation.number >= number, ANNOUNCED_SECONDS
+        )
         service = self._service
-        if service is None or service.generation.number != number:
-            return None
-        is_known = hmac.compare_digest(secret.encode(), service.generation.secret.encode())
-        return service if is_known and hello.get("version") == wire.PROTOCOL_VERSION else None
+        return service if service is not None and service.generation.number == number else None
 
 
-def _read(service: Serving, worker: int, connection: Connection) -> None:
+def _read(service: Serving, worker: int, connection: Connection, length: int) -> None:
     while (header := connection.receive()) is not None:
         part: Part | None = None
-        if header.num_bytes:
-            if header.kind != Kind.PUSH or header.num_bytes % 4:
-                raise BadFrame(f"{header.num_bytes} bytes with {header.kind.name}")
+        if header.num_bytes > 4 * length or header.num_bytes % 4 or (header.num_bytes and header.kind != Kind.PUSH):
+            raise BadFrame(f"{header.num_bytes} bytes with {header.kind.name}")
+        if header.kind == Kind.PUSH:
             part = np.empty(header.num_bytes // 4, np.float32)
             if not connection.receive_into(part.view(np.uint8).data, count=True):
                 return

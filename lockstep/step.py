@@ -46,7 +46,9 @@ class Step:
     checks: bool = False
     """Whether integer buffers are checked in this step: the first one of a process."""
     is_eager: bool = False
-    """Whether every leaf is sent at once, so that there is an exchange after each."""
+    """Whether every leaf is sent at once, so that there is an exchange before and after each."""
+    may_compute: bool = False
+    """Whether an exchange has found, since the last leaf, that there is more to compute."""
     is_counted: bool = True
     """Whether workers count it for rows of metrics; where servers do, they do not."""
     taken_over: tuple[int, set[int]] = (0, set())
@@ -59,8 +61,10 @@ class Step:
     """How many steps are one exchange."""
 
     def __post_init__(self) -> None:
-        with self.membership.changed:
-            self.membership.position = self
+        membership = self.membership
+        with membership.changed:
+            if not membership.must_copy and not membership.goes_back:  # else a promise speaks of another state
+                membership.position = self
 
     @property
     def steps(self) -> range:
@@ -83,13 +87,12 @@ class Step:
 
     def missing(self) -> Iterator[Leaf]:
         """My leaves that are not held yet. A new generation is noticed between two of them."""
-        while self.membership.is_settled:
+        while self.membership.is_settled and (self.may_compute or not self.is_eager):
             todo = self.todo(self.membership.current)
             if not todo:
                 return
+            self.may_compute = False
             yield self.leaf(todo[0])
-            if self.is_eager:
-                return
 
     def leaf(self, index: int) -> Leaf:
         return Leaf(self.index, index, philox.leaf_seed(self.seed, self.index, index))
@@ -141,7 +144,7 @@ class Step:
             self.index, self.done = index, False
             self.computed.clear()
             self.losses.clear()
-            self.membership.position = self
+            self.membership.position, self.membership.must_copy = self, False
 
     def alone(self, index: int) -> Step:
         """A step that this worker does by itself, without being a member of anything."""

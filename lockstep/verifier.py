@@ -58,7 +58,7 @@ class Verifier:
                 if self.membership.goes_back:
                     self._go_back(step)
                     return False
-                if self.membership.id in generation.joiners and self.membership.position is not step:
+                if self.membership.must_copy:
                     self.strategy.begin(step)
                     self._keep_if_verified(step)
                     return False

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,12 @@ async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME) -> Me
     return decode(await reader.readexactly(length))
 
 
-def receive_frame(connection: socket.socket, limit: int = MAX_FRAME) -> Message | None:
-    """The next message, or None at the end of the stream."""
-    header = _receive_exactly(connection, _HEADER.size)
+def receive_frame(connection: socket.socket, limit: int = MAX_FRAME, deadline: float | None = None) -> Message | None:
+    """The next message, or None at the end of the stream; TimeoutError at the deadline, by the monotonic clock."""
+    header = _receive_exactly(connection, _HEADER.size, deadline)
     if header is None:
         return None
-    body = _receive_exactly(connection, _length(header, limit))
+    body = _receive_exactly(connection, _length(header, limit), deadline)
     return None if body is None else decode(body)
 
 
@@ -70,9 +71,11 @@ def receive_file(connection: socket.socket, path: Path, count: int) -> None:
             count -= len(piece)
 
 
-def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
+def _receive_exactly(connection: socket.socket, count: int, deadline: float | None = None) -> bytes | None:
     pieces = bytearray()
     while len(pieces) < count:
+        if deadline is not None:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
         try:
             piece = connection.recv(min(1 << 20, count - len(pieces)))
         except ConnectionError:

@@ -71,13 +71,18 @@ class Worker:
 
     def begin(self) -> Step:
         """Wait for a generation; the first step that this worker takes part in."""
-        self.strategy.on_copy = self.adopt_scores
+        self.strategy.on_copy = self.go_on_from_copy
         if self.strategy.begin(self.step):
             self.first = self.step.index
         self.adopt_scores()
         self.verifier.begin(self.step)
         self.reporter.begin()
         return self.step
+
+    def go_on_from_copy(self) -> None:
+        """The state is that of others now, who have reported what was before."""
+        self.adopt_scores()
+        self.reporter.restart()
 
     def adopt_scores(self) -> None:
         """What the generation knows of evaluations: the run may have gone on, or back, since this worker started."""
@@ -109,9 +114,10 @@ def train(worker: Worker) -> None:
 def between_steps(worker: Worker, step: Step) -> None:
     """What is due when `step.index` steps are done: an evaluation, a checkpoint, a row of metrics."""
     worker.reporter.at(step.index, None)
-    if worker.membership.is_first:
+    is_first = worker.membership.is_first
+    if is_first:
         worker.reporter.resend()
-    worker.reporter.report(step, worker.membership.is_first, at_end=step.index == worker.last)
+    worker.reporter.report(step, is_first, at_end=step.index == worker.last)
     evaluates = evaluation_due(worker, step)
     if evaluates:
         evaluate(worker, step)

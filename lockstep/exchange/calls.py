@@ -36,8 +36,9 @@ class Call:
 class Calls:
     """Connections to all servers of a generation, in the order of what they own."""
 
-    def __init__(self, generation: Generation, membership: Membership, traffic: Traffic) -> None:
+    def __init__(self, generation: Generation, membership: Membership, traffic: Traffic, length: int) -> None:
         self._generation = generation
+        self._length = length
         self._membership = membership
         self._calls: list[Call] = []
         try:
@@ -51,7 +52,13 @@ class Calls:
         generation, membership = self._generation, self._membership
         try:
             connection = link.connect(
-                server.address, generation.secret, generation.number, membership.id, membership.host, traffic
+                server.address,
+                generation.secret,
+                generation.number,
+                membership.id,
+                membership.host,
+                traffic,
+                self._length,
             )
         except OSError as error:
             raise PeerFailed(f"no connection to server {server.id}: {error}", server=server.id) from None

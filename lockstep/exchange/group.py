@@ -122,10 +122,10 @@ class Group:
         works: list[tuple[Any, int | None]] = []
         for tensor, peer, tag in receives:
             works.append((_started(self._group.recv, tensor, peer, tag), peer))
-            self.traffic.received += tensor.numel() * tensor.element_size()
+            self.traffic.add(received=tensor.numel() * tensor.element_size())
         for tensor, peer, tag in sends:
             works.append((_started(self._group.send, tensor, peer, tag), peer))
-            self.traffic.sent += tensor.numel() * tensor.element_size()
+            self.traffic.add(sent=tensor.numel() * tensor.element_size())
         if coalesce:
             works = [(self._group._end_coalescing(self._device.torch), None)]
         self._posted += works

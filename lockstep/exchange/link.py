@@ -29,6 +29,8 @@ class Kind(enum.IntEnum):
     """The result of a step is wanted as soon as it is there."""
     RESULT = 3
     """The mean of a step, over `count` leaves."""
+    PENDING = 15
+    """The result of a step that was asked for will be sent when it is there."""
     GONE = 4
     """The result of a step is not kept any more."""
     IDLE = 5
@@ -75,12 +77,20 @@ class Header:
 
 @dataclass
 class Traffic:
-    """What a process has sent and received of vectors and states, in bytes."""
+    """What a process has sent and received of vectors and states, in bytes. Several threads count."""
 
     sent: int = 0
     received: int = 0
     dropped_leaves: int = 0
     """Leaves that came too late for their step, and were left out of it."""
+
+    def add(self, sent: int = 0, received: int = 0) -> None:
+        with _COUNTING:
+            self.sent += sent
+            self.received += received
+
+
+_COUNTING = threading.Lock()
 
 
 @dataclass
@@ -120,7 +130,7 @@ class Connection:
                     self.socket.sendall(header.pack())
                     if payload.nbytes:
                         self.socket.sendall(payload)
-                    self.traffic.sent += payload.nbytes
+                    self.traffic.add(sent=payload.nbytes)
                 except OSError:
                     lost = True  # the receiving thread sees it too, and says so
 
@@ -139,7 +149,7 @@ class Connection:
             if received == 0:
                 return False
             if count:
-                self.traffic.received += received
+                self.traffic.add(received=received)
             view = view[received:]
         return True
 
@@ -153,10 +163,12 @@ class Connection:
         self.socket.close()
 
 
-def connect(address: str, secret: str, generation: int, id_: int, host: str, traffic: Traffic) -> Connection:
-    """A worker's connection to a server; OSError if there is none to be had."""
+def connect(
+    address: str, secret: str, generation: int, id_: int, host: str, traffic: Traffic, length: int
+) -> Connection:
+    """A worker's connection to a server; OSError if there is none to be had. `length` is that of the flat vector."""
     name, _, port = address.rpartition(":")
     connection = socket.create_connection((name, int(port)), HANDSHAKE_SECONDS, source_address=(host, 0))
     hello = {"type": "hello", "version": wire.PROTOCOL_VERSION, "secret": secret, "number": generation, "id": id_}
-    connection.sendall(wire.encode(hello))
+    connection.sendall(wire.encode({**hello, "length": length}))
     return Connection(connection, traffic)

@@ -228,7 +228,7 @@ class Asynchronous(Synchronous):
             self._leave()
             if len(generation.servers) < self._job.servers:
                 raise Lost("a server is not there yet")
-            self._calls = Calls(generation, self._membership, self._replica.traffic)
+            self._calls = Calls(generation, self._membership, self._replica.traffic, self._replica.layout.length)
             self._entered = generation.number
         return self._calls
 

@@ -18,6 +18,7 @@ from lockstep.state import State
 from lockstep.step import Step
 
 CATCH_UP_TAG = 1 << 24
+LENGTH_TAG, STATE_TAG = CATCH_UP_TAG + 1, CATCH_UP_TAG + 2
 Abandoned = Callable[[], bool]
 
 
@@ -42,9 +43,9 @@ def help_others(group: Group, replica: Replica, step: Step, abandoned: Abandoned
         for id_ in generation.joiners:
             if sources[0] == group.rank:
                 length = torch.tensor([packed.numel()], device=packed.device)
-                sends.append((length, generation.rank(id_), CATCH_UP_TAG))
+                sends.append((length, generation.rank(id_), LENGTH_TAG))
             if stop > start:
-                sends.append((packed[start:stop], generation.rank(id_), CATCH_UP_TAG + 1))
+                sends.append((packed[start:stop], generation.rank(id_), STATE_TAG))
     group.post(sends, [])
     group.wait(abandoned)
 
@@ -53,12 +54,12 @@ def receive_state(group: Group, replica: Replica, abandoned: Abandoned) -> torch
     """Copy the state: its length first, then a slice from each. Returns the last reduced vector."""
     sources = group.generation.up_to_date
     length = torch.zeros(1, dtype=torch.int64, device=replica.device.torch)
-    group.post([], [(length, sources[0], CATCH_UP_TAG)])
+    group.post([], [(length, sources[0], LENGTH_TAG)])
     group.wait(abandoned)
     packed = torch.empty(int(length), dtype=torch.uint8, device=replica.device.torch)
     slices = tree.slices(packed.numel(), len(sources))
     receives = [
-        (packed[start:stop], rank, CATCH_UP_TAG + 1)
+        (packed[start:stop], rank, STATE_TAG)
         for rank, (start, stop) in zip(sources, slices, strict=True)
         if stop > start
     ]

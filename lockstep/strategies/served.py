@@ -43,6 +43,8 @@ class Link:
     """The last step whose result is complete."""
     num_leaves: int = 0
     """How many leaves that result is made of."""
+    answered: int = -1
+    """The last step about whose result the server has said something."""
     error: str | None = None
     thread: threading.Thread | None = None
 
@@ -69,7 +71,13 @@ class Servers:
         for server, (start, stop) in zip(generation.servers, slices, strict=True):
             try:
                 connection = link.connect(
-                    server.address, generation.secret, generation.number, membership.id, membership.host, self.traffic
+                    server.address,
+                    generation.secret,
+                    generation.number,
+                    membership.id,
+                    membership.host,
+                    self.traffic,
+                    self.length,
                 )
             except OSError as error:
                 raise PeerFailed(f"no connection to server {server.id}: {error}", server=server.id) from None
@@ -106,6 +114,10 @@ class Servers:
     def has_result(self, step: Step) -> bool:
         return all(one.received == step.index for one in self.links)
 
+    def is_answered(self, step: Step) -> bool:
+        """Whether it is known if the result is there already."""
+        return all(one.answered == step.index for one in self.links)
+
     def has_news(self, step: Step) -> bool:
         """Whether there is a result, or something else to do than to wait for it."""
         failed = any(one.error is not None for one in self.links)
@@ -139,6 +151,8 @@ class Servers:
             self.membership.changed.notify_all()
 
     def _note(self, one: Link, header: Header) -> None:
+        if header.kind in (Kind.RESULT, Kind.PENDING, Kind.GONE):
+            one.answered = header.step
         if header.kind == Kind.RESULT:
             one.received, one.num_leaves = header.step, header.count
         elif header.kind == Kind.COMPUTE and header.step == self._step:
@@ -174,10 +188,14 @@ class Served(Synchronous):
         servers.begin(step)
         if step.todo(generation) and not self._is_eager:
             return False
+        if self._is_eager:  # nobody computes a leaf of a step that is done
+            membership.wait(
+                lambda: servers.is_answered(step) or servers.has_news(step) or membership.has_left(generation)
+            )
         if servers.has_result(step):
             return True
         servers.push(step, self._abandons(generation))
-        if step.todo(generation) and not servers.has_result(step):
+        if step.todo(generation) and not servers.has_result(step) and not servers.is_gone:
             return False
         if self._job.backup:
             servers.say_idle(step)

@@ -88,6 +88,7 @@ class Synchronous:
                 if self._enter(generation, step) == "copied":
                     return "copied"
                 if not step.done and not self._reduce(step, generation):
+                    step.may_compute = True
                     return "missing"
             except Lost as lost:
                 self._report(lost, generation)
@@ -141,13 +142,13 @@ class Synchronous:
         """Copy the state of a running job; `step` becomes that of its members."""
         self._leave()
         self._group = self._connect(generation)
+        self._meet_servers(generation)  # before anything is copied: who fails here is still out of date, and knows it
         reduced = catchup.receive_state(self._group, self._replica, self._abandons(generation))
         with self._membership.changed:
             if self._membership.has_left(generation):
                 raise Lost("a new generation")
             step.restart(generation.step)
             step.reduced.flat.copy_(reduced)
-        self._meet_servers(generation)
         self._entered = generation.number
 
     def apply(self, step: Step) -> None:
@@ -183,7 +184,7 @@ class Synchronous:
         """Meet the members of this generation, if that is not done; those who lack something get it."""
         if self._entered == generation.number:
             return "met"
-        if self._membership.id in generation.joiners and self._membership.position is not step:
+        if self._membership.must_copy:
             self._join(step, generation)
             if self.on_copy is not None:
                 self.on_copy()

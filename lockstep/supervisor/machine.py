@@ -361,6 +361,7 @@ class Machine:
             promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves, self.rounds
         )
         step, ids, joiners = formed.step, formed.ids, formed.joiners
+        self.scores.forget_after(step)
         self.generation = Generation(
             number=self._number,
             members=tuple(Member(id_, self.workers[id_].address or "") for id_ in ids),
@@ -505,6 +506,8 @@ class Machine:
     def _resolve_reports(self) -> list[e.Action]:
         """Nobody died, and yet members cannot reach each other: the one reported most goes, on a tie the newest."""
         worst = self.watch.most_reported([*self.members, *self.servers])
+        if worst in self.servers and 2 * len(accusers := self.watch.accusers(worst)) < len(self.members):
+            worst = max(accusers)  # most of the others reach it
         self.watch.clear_reports()
         if worst in self.servers:
             return self._remove_server(worst, "could not be reached by the workers", kill=True)

@@ -42,6 +42,10 @@ class Scores:
         """The leaves of an evaluation under way that need not be done again."""
         return tuple(sorted(self._results.get(step, {})))
 
+    def forget_after(self, step: int) -> None:
+        """Evaluations of states that nobody has any more: those who go on will come there again."""
+        self._results = {at: results for at, results in self._results.items() if at <= step}
+
     def go_back(self, evaluated: int, best: dict[str, Any] | None) -> None:
         """Forget what came after a state to which the run returns."""
         self.evaluated, self.best = evaluated, best

@@ -97,6 +97,10 @@ class Watch:
         """Whether members cannot reach each other, and no death has explained it."""
         return self._reported_at is not None and now - self._reported_at > REPORT_GRACE_SECONDS
 
+    def accusers(self, peer: int) -> set[int]:
+        """Who could not reach it."""
+        return {worker for worker, peers in self._reports.items() if peer in peers}
+
     def most_reported(self, members: list[int]) -> int | None:
         """The one to blame: whoever is reported most, on a tie the newest; None if nobody is named."""
         counts = {id_: sum(id_ in peers for peers in self._reports.values()) for id_ in members}

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from lockstep.exchange.group import PeerFailed
 from lockstep.generation import Generation, Member
+from lockstep.reporter import Reporter
 from lockstep.strategies import catchup, synchronous
 from tests.alone import set_up, tiny_recipe
 
@@ -56,4 +58,53 @@ def test_a_promise_given_while_catching_up_is_kept(monkeypatch: pytest.MonkeyPat
     strategy.exchange(step)
     done.append(step.done)
     assert done == [False, True]
+    strategy.close()
+
+
+def test_who_is_told_to_copy_does_so_also_if_it_had_just_finished_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A straggler, between the end of a step and the next one, when it hears that the others are far ahead. A failure
+    on the way leaves it out of date."""
+    _, strategy, step = set_up(tiny_recipe())
+    membership = step.membership
+    step.done = True
+    with membership.changed:
+        membership._enter(replace(TWO, step=5, behind=(), joiners=(0,)))
+    step = step.next()
+    sent: list[Any] = []
+    monkeypatch.setattr(membership, "send", sent.append)
+    membership._promise(2)
+    assert sent == [{"type": "promised", "number": 2, "step": -1, "held": []}]
+
+    def fail(*_: Any) -> None:
+        raise PeerFailed("no connection", server=7)
+
+    monkeypatch.setattr(strategy, "_connect", lambda generation: Dropped())
+    monkeypatch.setattr(membership, "wait", lambda *_, **__: None)
+    monkeypatch.setattr(strategy, "_meet_servers", fail)
+    assert strategy.exchange(step) == "missing"
+    assert sent[-1] == {"type": "lost", "number": 2, "peer": 7, "error": "no connection"}
+    assert membership.must_copy
+    assert step.index == 1
+    monkeypatch.setattr(strategy, "_meet_servers", lambda generation: None)
+    monkeypatch.setattr(catchup, "receive_state", lambda *_: step.reduced.flat.clone())
+    copied: list[int] = []
+    strategy.on_copy = lambda: copied.append(step.index)
+    assert strategy.exchange(step) == "copied"
+    assert (step.index, copied) == (5, [5])
+    membership._promise(3)
+    assert sent[-1] == {"type": "promised", "number": 3, "step": 5, "held": []}
+    strategy.close()
+
+
+def test_after_a_copy_a_row_counts_only_what_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state that is copied knows of no step since the last row, though this worker had done some."""
+    replica, strategy, step = set_up(tiny_recipe(log_every=1))
+    sent: list[Any] = []
+    monkeypatch.setattr(step.membership, "send", sent.append)
+    reporter = Reporter(tiny_recipe(log_every=1), replica, step.membership)
+    reporter.count(step)
+    replica.tally = []
+    reporter.restart()
+    reporter.report(step.next(), is_first=True, at_end=False)
+    assert not sent
     strategy.close()
