@@ -237,7 +237,9 @@ class Server:
             hello = wire.receive_frame(accepted, wire.MAX_GREETING, time.monotonic() + HANDSHAKE_SECONDS)
         except (BadFrame, OSError):
             return None
-        generation = self._membership.generation
+        membership = self._membership
+        membership.wait(lambda: membership.generation is not None, ANNOUNCED_SECONDS)
+        generation = membership.generation
         if hello is None or generation is None or not isinstance(hello.get("secret"), str):
             return None
         if not hmac.compare_digest(hello["secret"].encode(), generation.secret.encode()):

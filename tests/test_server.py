@@ -45,6 +45,19 @@ def server() -> Server:
     return started()
 
 
+def test_a_worker_that_hears_of_a_generation_first_is_waited_for() -> None:
+    membership = Membership(5, None)
+    server = Server(membership, lambda now: Service(now, 0, Job(workers=2), lambda step, phase: None))
+    threading.Thread(target=server.serve, daemon=True).start()
+    early = worker(server, 0)
+    early.send(Header(Kind.PULL, STEP - 1))
+    time.sleep(0.2)
+    with membership.changed:
+        membership.generation, membership.promised = generation(1), 3
+        membership.changed.notify_all()
+    assert result(early)[0].kind == Kind.GONE
+
+
 def worker(server: Server, id_: int, length: int = LENGTH, secret: str = SECRET) -> Connection:
     connection = link.connect(server.address, secret, 3, id_, "127.0.0.1", Traffic(), length)
     connection.socket.settimeout(10)
