@@ -17,6 +17,14 @@ class JobError(RuntimeError):
     """The job failed while it ran (a worker raised or died): the first cause is in the message, exit code 1."""
 
 
+def no_finite_loss(where: str, leaf: int | None) -> JobError:
+    name = "unknown" if leaf is None else leaf
+    return JobError(
+        f"the loss is not a number at {where}, leaf {name}: lower the learning rate or look at the data; earlier "
+        "checkpoints are untouched"
+    )
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in a registry: it shows the nearest known name, or all of them."""
     names = sorted(known)

@@ -25,6 +25,21 @@ class State:
     average: dict[str, Tensor] = field(default_factory=dict)
     """The moving average of what is in `model`, by the same names; empty where there is none."""
 
+    def named(self) -> dict[str, Tensor]:
+        """All of it as one table, for files and for the network."""
+        import torch
+
+        parts = {"model": self.model, "optimizer": self.optimizer, "average": self.average}
+        tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
+        return {**tensors, "tally": torch.tensor(self.tally, dtype=torch.float64)}
+
+    @staticmethod
+    def from_named(named: dict[str, Tensor]) -> State:
+        def part(name: str) -> dict[str, Tensor]:
+            return {key.removeprefix(f"{name}/"): t for key, t in named.items() if key.startswith(f"{name}/")}
+
+        return State(part("model"), part("optimizer"), named["tally"].tolist(), part("average"))
+
 
 NamedTensors = Iterable[tuple[str, "Tensor"]]
 

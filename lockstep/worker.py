@@ -23,7 +23,7 @@ from lockstep.config import Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
-from lockstep.errors import JobError, UserError
+from lockstep.errors import JobError, UserError, no_finite_loss
 from lockstep.evaluate import LeafResult, evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
@@ -196,10 +196,7 @@ def check_reduced(worker: Worker, step: Step) -> None:
         bad = [leaf for leaf, loss in sorted(step.losses.items()) if not math.isfinite(loss.item())]
         if not bad:  # the worker that computed the leaf names it
             worker.membership.wait(lambda: False, seconds=NAMING_SECONDS)
-        raise JobError(
-            f"the loss is not a number at {step.name}, leaf {bad[0] if bad else 'unknown'}: lower the learning "
-            "rate or look at the data; earlier checkpoints are untouched"
-        )
+        raise no_finite_loss(step.name, bad[0] if bad else None)
     if step.sample is not None:
         worker.replica.check_integers(step.sample, step.reduced)
 

@@ -1,21 +1,16 @@
-"""A worker's connections to the servers of `async`: questions and their answers, one at a time for each server.
-
-A thread per connection receives, and the loop waits for a condition, so that it can leave at any moment.
-"""
+"""A worker's connections to the servers of `async`: questions and their answers, one at a time for each server."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.exchange import link
-from lockstep.exchange.group import Lost, PeerFailed
-from lockstep.exchange.link import Connection, Header, Traffic
+from lockstep.exchange.group import Lost
+from lockstep.exchange.link import Header, Traffic
+from lockstep.exchange.serverlink import ServerLink, connect_all
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 
@@ -23,14 +18,21 @@ Answer = tuple[Header, Tensor]
 """What came, and its payload as bytes, which are overwritten by the next answer of this server."""
 
 
-@dataclass
-class Call:
-    server: Member
-    connection: Connection
-    answer: Answer | None = None
-    error: str | None = None
-    buffer: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
-    thread: threading.Thread | None = None
+class Call(ServerLink):
+    def __init__(
+        self, server: Member, generation: Generation, membership: Membership, traffic: Traffic, length: int
+    ) -> None:
+        self.answer: Answer | None = None
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+        super().__init__(server, generation, membership, traffic, length)
+
+    def read(self, header: Header) -> bool:
+        if len(self._buffer) != header.num_bytes:
+            self._buffer = torch.from_numpy(np.empty(header.num_bytes, np.uint8))
+        return self.connection.receive_into(self._buffer.numpy().data, count=True)
+
+    def note(self, header: Header) -> None:
+        self.answer = header, self._buffer
 
 
 class Calls:
@@ -38,34 +40,10 @@ class Calls:
 
     def __init__(self, generation: Generation, membership: Membership, traffic: Traffic, length: int) -> None:
         self._generation = generation
-        self._length = length
         self._membership = membership
-        self._calls: list[Call] = []
-        try:
-            for server in generation.servers:
-                self._calls.append(self._connect(server, traffic))
-        except PeerFailed:
-            self.close()
-            raise
-
-    def _connect(self, server: Member, traffic: Traffic) -> Call:
-        generation, membership = self._generation, self._membership
-        try:
-            connection = link.connect(
-                server.address,
-                generation.secret,
-                generation.number,
-                membership.id,
-                membership.host,
-                traffic,
-                self._length,
-            )
-        except OSError as error:
-            raise PeerFailed(f"no connection to server {server.id}: {error}", server=server.id) from None
-        call = Call(server, connection)
-        call.thread = threading.Thread(target=self._receive, args=(call,), name="answers", daemon=True)
-        call.thread.start()
-        return call
+        self._calls = connect_all(
+            generation, lambda slot, server: Call(server, generation, membership, traffic, length)
+        )
 
     def tell(self, slot: int, header: Header) -> None:
         """Say something to one server that has no answer."""
@@ -95,8 +73,8 @@ class Calls:
 
         membership.wait(is_over)
         for call in calls:
-            if call.answer is None and call.error is not None:
-                raise PeerFailed(call.error, server=call.server.id)
+            if call.answer is None:
+                call.check()
         found = [call.answer for call in calls if call.answer is not None]
         if len(found) < len(calls):
             raise Lost("a new generation")
@@ -104,27 +82,6 @@ class Calls:
             call.answer = None
         return found
 
-    def _receive(self, call: Call) -> None:
-        error = "the server closed the connection"
-        try:
-            while (header := call.connection.receive()) is not None:
-                if len(call.buffer) != header.num_bytes:
-                    call.buffer = torch.from_numpy(np.empty(header.num_bytes, np.uint8))
-                if not call.connection.receive_into(call.buffer.numpy().data, count=True):
-                    break
-                with self._membership.changed:
-                    call.answer = header, call.buffer
-                    self._membership.changed.notify_all()
-        except Exception as problem:
-            error = f"{type(problem).__name__}: {problem}"
-        with self._membership.changed:
-            call.error = error
-            self._membership.changed.notify_all()
-
     def close(self) -> None:
         for call in self._calls:
-            call.connection.close()
-        for call in self._calls:
-            if call.thread is not None:
-                call.thread.join()
-        self._calls.clear()
+            call.close()

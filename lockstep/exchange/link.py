@@ -141,16 +141,17 @@ class Connection:
 
     def receive_into(self, view: memoryview, *, count: bool = False) -> bool:
         """Fill a piece of memory from the stream; False at its end."""
-        while view.nbytes:
+        rest = view
+        while rest.nbytes:
             try:
-                received = self.socket.recv_into(view)
+                received = self.socket.recv_into(rest)
             except OSError:
                 return False
             if received == 0:
                 return False
-            if count:
-                self.traffic.add(received=received)
-            view = view[received:]
+            rest = rest[received:]
+        if count:
+            self.traffic.add(received=view.nbytes)
         return True
 
     def close(self) -> None:

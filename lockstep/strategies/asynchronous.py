@@ -20,7 +20,7 @@ from lockstep import optim
 from lockstep.config import Job, Recipe
 from lockstep.data.prefetch import Key
 from lockstep.data.source import Source
-from lockstep.errors import JobError
+from lockstep.errors import no_finite_loss
 from lockstep.exchange.calls import Calls
 from lockstep.exchange.flat import Vector
 from lockstep.exchange.group import Lost
@@ -161,10 +161,7 @@ class Asynchronous(Synchronous):
     def _push(self, calls: Calls, leaf: Leaf, vector: Vector) -> None:
         """To all servers; when each has applied it, the first one is told."""
         if not math.isfinite(vector.counts[0].item()):
-            raise JobError(
-                f"the loss is not a number at step {leaf.step}, leaf {leaf.index}: lower the learning rate or look at "
-                "the data; earlier checkpoints are untouched"
-            )
+            raise no_finite_loss(f"step {leaf.step}", leaf.index)
         flat, rest, ids = vector.flat.cpu(), self._replica.layout.integers_start, calls.ids()
 
         def message(slot: int) -> tuple[Header, Tensor]:
@@ -183,11 +180,7 @@ class Asynchronous(Synchronous):
         named: dict[str, Tensor] = {}
         for _, payload in calls.ask_all(lambda slot: (Header(Kind.FETCH, level=int(with_optimizer)), None)):
             named |= load(payload.numpy().tobytes())
-
-        def part(name: str) -> dict[str, Tensor]:
-            return {key.removeprefix(f"{name}/"): t for key, t in named.items() if key.startswith(f"{name}/")}
-
-        return State(part("model"), part("optimizer"), named["tally"].tolist(), part("average"))
+        return State.from_named(named)
 
     def snapshot(self) -> State:
         """The servers are at a barrier, and stay there until this worker asks them for something to do."""

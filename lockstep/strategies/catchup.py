@@ -73,19 +73,11 @@ def pack(replica: Replica, step: Step) -> torch.Tensor:
 
     The last reduced vector belongs to it: the joiner may be the only one left who can give it to a member behind.
     """
-    state = replica.copy_state()
-    parts = {"model": state.model, "optimizer": state.optimizer, "average": state.average}
-    named = {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-    named["reduced"] = step.reduced.flat.cpu()
-    named["tally"] = torch.tensor(state.tally, dtype=torch.float64)
+    named = {**replica.copy_state().named(), "reduced": step.reduced.flat.cpu()}
     return torch.frombuffer(bytearray(save(named)), dtype=torch.uint8).to(replica.device.torch)
 
 
 def unpack(packed: torch.Tensor, replica: Replica) -> torch.Tensor:
     named = load(packed.cpu().numpy().tobytes())
-
-    def part(name: str) -> dict[str, torch.Tensor]:
-        return {key.removeprefix(f"{name}/"): t for key, t in named.items() if key.startswith(f"{name}/")}
-
-    replica.load(State(part("model"), part("optimizer"), named["tally"].tolist(), part("average")))
+    replica.load(State.from_named(named))
     return named["reduced"]

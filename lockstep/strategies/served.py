@@ -6,91 +6,86 @@ computed by others too, or dropped, it sends every leaf at once, and finds the s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from lockstep.config import Job, Recipe
 from lockstep.data.source import Source
-from lockstep.exchange import link, tree
-from lockstep.exchange.group import Lost, PeerFailed
-from lockstep.exchange.link import Connection, Header, Kind, Traffic
+from lockstep.exchange import tree
+from lockstep.exchange.group import Lost
+from lockstep.exchange.link import Header, Kind, Traffic
+from lockstep.exchange.serverlink import ServerLink, connect_all
 from lockstep.exchange.tree import Node
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.step import Step
 from lockstep.strategies.synchronous import Synchronous
+from lockstep.wire import BadFrame
 
 LOOK_SECONDS = 0.05
 """How often a worker whose data a server does not take looks whether there is a new generation."""
 
 
-@dataclass
-class Link:
-    """A worker's connection to one server, and the result that comes through it."""
+class ResultLink(ServerLink):
+    """A connection to one server, and the results of its slice that come through it."""
 
-    server: Member
-    start: int
-    stop: int
-    connection: Connection
-    incoming: Tensor
-    """Where results of this slice are put, in the memory of the host."""
-    received: int = -1
-    """The last step whose result is complete."""
-    num_leaves: int = 0
-    """How many leaves that result is made of."""
-    answered: int = -1
-    """The last step about whose result the server has said something."""
-    error: str | None = None
-    thread: threading.Thread | None = None
+    def __init__(self, server: Member, servers: Servers, start: int, stop: int, incoming: Tensor) -> None:
+        self.start, self.stop = start, stop
+        self.received = -1
+        """The last step whose result is complete."""
+        self.num_leaves = 0
+        """How many leaves that result is made of."""
+        self.answered = -1
+        """The last step about whose result the server has said something."""
+        self._servers = servers
+        self._incoming = incoming[start:stop].view(torch.uint8).numpy().data
+        super().__init__(server, servers.generation, servers.membership, servers.traffic, len(incoming))
+
+    def read(self, header: Header) -> bool:
+        """Results go to the incoming vector, and nowhere else."""
+        if header.kind != Kind.RESULT:
+            return True
+        if header.num_bytes != self._incoming.nbytes:
+            raise BadFrame(f"a result of {header.num_bytes} bytes instead of {self._incoming.nbytes}")
+        return self.connection.receive_into(self._incoming, count=True)
+
+    def note(self, header: Header) -> None:
+        if header.kind in (Kind.RESULT, Kind.PENDING, Kind.GONE):
+            self.answered = header.step
+        if header.kind == Kind.RESULT:
+            self.received, self.num_leaves = header.step, header.count
+        elif header.kind == Kind.COMPUTE and header.step == self._servers.step:
+            self._servers.asked = header.index
+        elif header.kind == Kind.GONE and header.step == self._servers.step:
+            self._servers.is_gone = True
 
 
-@dataclass
 class Servers:
     """All servers of a generation, as one worker sees them."""
 
-    generation: Generation
-    membership: Membership
-    length: int
-    traffic: Traffic
-    links: list[Link] = field(default_factory=list)
-    asked: int | None = None
-    """A late leaf that this worker has been asked to compute as well."""
-    is_gone: bool = False
-    """Whether a result that was asked for is not kept any more."""
-    _pushed: set[Node] = field(default_factory=set)
-    _step: int = -1
-
-    def connect(self, incoming: Tensor) -> None:
-        generation, membership = self.generation, self.membership
-        slices = tree.slices(self.length, len(generation.servers))
-        for server, (start, stop) in zip(generation.servers, slices, strict=True):
-            try:
-                connection = link.connect(
-                    server.address,
-                    generation.secret,
-                    generation.number,
-                    membership.id,
-                    membership.host,
-                    self.traffic,
-                    self.length,
-                )
-            except OSError as error:
-                raise PeerFailed(f"no connection to server {server.id}: {error}", server=server.id) from None
-            found = Link(server, start, stop, connection, incoming[start:stop])
-            found.thread = threading.Thread(target=self._receive, args=(found,), name="results", daemon=True)
-            self.links.append(found)
-            found.thread.start()
+    def __init__(self, generation: Generation, membership: Membership, traffic: Traffic, incoming: Tensor) -> None:
+        """`incoming` is where results are put, in the memory of the host."""
+        self.generation = generation
+        self.membership = membership
+        self.traffic = traffic
+        self.step = -1
+        """The step whose result has been asked for."""
+        self.asked: int | None = None
+        """A late leaf that this worker has been asked to compute as well."""
+        self.is_gone = False
+        """Whether a result that was asked for is not kept any more."""
+        self._pushed: set[Node] = set()
+        slices = tree.slices(len(incoming), len(generation.servers))
+        self.links = connect_all(generation, lambda slot, server: ResultLink(server, self, *slices[slot], incoming))
 
     def begin(self, step: Step) -> None:
         """Ask for the result of a step, once."""
-        if self._step == step.index:
+        if self.step == step.index:
             return
-        self._step, self.asked = step.index, None
+        self.step, self.asked = step.index, None
         self._pushed.clear()
         for one in self.links:
             one.connection.send(Header(Kind.PULL, step.index))
@@ -126,47 +121,11 @@ class Servers:
     def check(self) -> None:
         """PeerFailed if a connection is lost."""
         for one in self.links:
-            if one.error is not None:
-                raise PeerFailed(one.error, server=one.server.id)
-
-    def _receive(self, one: Link) -> None:
-        """A thread per server: results go to the incoming vector, and nowhere else."""
-        error = "the server closed the connection"
-        try:
-            while (header := one.connection.receive()) is not None:
-                if header.kind == Kind.RESULT:
-                    target = one.incoming.view(torch.uint8).numpy().data
-                    if header.num_bytes != target.nbytes:
-                        error = f"a result of {header.num_bytes} bytes instead of {target.nbytes}"
-                        break
-                    if not one.connection.receive_into(target, count=True):
-                        break
-                with self.membership.changed:
-                    self._note(one, header)
-                    self.membership.changed.notify_all()
-        except Exception as problem:
-            error = f"{type(problem).__name__}: {problem}"
-        with self.membership.changed:
-            one.error = error
-            self.membership.changed.notify_all()
-
-    def _note(self, one: Link, header: Header) -> None:
-        if header.kind in (Kind.RESULT, Kind.PENDING, Kind.GONE):
-            one.answered = header.step
-        if header.kind == Kind.RESULT:
-            one.received, one.num_leaves = header.step, header.count
-        elif header.kind == Kind.COMPUTE and header.step == self._step:
-            self.asked = header.index
-        elif header.kind == Kind.GONE and header.step == self._step:
-            self.is_gone = True
+            one.check()
 
     def close(self) -> None:
         for one in self.links:
-            one.connection.close()
-        for one in self.links:
-            if one.thread is not None:
-                one.thread.join()
-        self.links.clear()
+            one.close()
 
 
 class Served(Synchronous):
@@ -221,8 +180,7 @@ class Served(Synchronous):
 
     def _meet_servers(self, generation: Generation) -> None:
         if generation.servers:
-            self._servers = Servers(generation, self._membership, len(self._incoming), self._replica.traffic)
-            self._servers.connect(self._incoming)
+            self._servers = Servers(generation, self._membership, self._replica.traffic, self._incoming)
 
     def _leave(self) -> None:
         if self._servers is not None:
