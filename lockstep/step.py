@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 
@@ -45,14 +46,8 @@ class Step:
     """The loss of every leaf that was computed here, for naming the one that is not a number."""
     checks: bool = False
     """Whether integer buffers are checked in this step: the first one of a process."""
-    is_eager: bool = False
-    """Whether every leaf is sent at once, so that there is an exchange before and after each."""
-    may_compute: bool = False
-    """Whether an exchange has found, since the last leaf, that there is more to compute."""
     is_counted: bool = True
     """Whether workers count it for rows of metrics; where servers do, they do not."""
-    taken_over: tuple[int, set[int]] = (0, set())
-    """Late leaves of others that are computed here as well, and the generation in which that was asked for."""
     sample: list[torch.Tensor] | None = None
     """How one leaf changed the integer buffers, to be compared with the mean over all leaves."""
     done: bool = False
@@ -87,11 +82,10 @@ class Step:
 
     def missing(self) -> Iterator[Leaf]:
         """My leaves that are not held yet. A new generation is noticed between two of them."""
-        while self.membership.is_settled and (self.may_compute or not self.is_eager):
+        while self.membership.is_settled:
             todo = self.todo(self.membership.current)
             if not todo:
                 return
-            self.may_compute = False
             yield self.leaf(todo[0])
 
     def leaf(self, index: int) -> Leaf:
@@ -100,14 +94,7 @@ class Step:
     def todo(self, generation: Generation) -> list[int]:
         """What I have to compute of this step in a generation, and do not hold yet."""
         mine = generation.leaves(generation.rank(self.membership.id), self.index)
-        number, others = self.taken_over
-        late = sorted(others) if number == generation.number else []
-        return [index for index in [*mine, *late] if index not in self.computed]
-
-    def take_over(self, leaf: int, generation: Generation) -> None:
-        """Compute a late leaf of another worker too."""
-        number, others = self.taken_over
-        self.taken_over = generation.number, {leaf, *(others if number == generation.number else ())}
+        return [index for index in mine if index not in self.computed]
 
     def hold(self, leaf: Leaf, contribution: Vector) -> None:
         """Keep a contribution; two siblings become their parent, so that few vectors are ever held.
@@ -157,15 +144,7 @@ class Step:
             self.pool.give(vector)
         self.held.clear()
 
-    def next(self) -> Step:
+    def next(self) -> Self:
         """The step after this one, or after its round."""
         self.release()
-        return Step(
-            self.steps.stop,
-            self.seed,
-            self.membership,
-            self.pool,
-            self.reduced,
-            is_eager=self.is_eager,
-            rounds=self.rounds,
-        )
+        return type(self)(self.steps.stop, self.seed, self.membership, self.pool, self.reduced, rounds=self.rounds)

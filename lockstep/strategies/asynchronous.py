@@ -68,11 +68,10 @@ class Stretch(Step):
             self.index, self.done = barrier - 1, True
             return True
 
-    def next(self) -> Stretch:
-        return Stretch(self.index + 1, self.seed, self.membership, self.pool, self.reduced)
-
 
 class Asynchronous(Synchronous):
+    kind_of_step = Stretch
+
     def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         super().__init__(recipe, job, source, replica, membership)
         layout = replica.layout
@@ -88,11 +87,6 @@ class Asynchronous(Synchronous):
         self._versions: dict[int, int] = {}
         """By server: how many updates the weights have that the leaf started from."""
         self._last: Vector | None = None
-
-    def first_step(self, index: int) -> Step:
-        replica = self._replica
-        reduced = Vector(replica.layout, replica.device.torch)
-        return Stretch(index, self._recipe.seed, self._membership, replica.pool, reduced)
 
     def begin(self, step: Step) -> bool:
         self._floor = step.index

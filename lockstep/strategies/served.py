@@ -6,7 +6,9 @@ computed by others too, or dropped, it sends every leaf at once, and finds the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from lockstep.exchange.tree import Node
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 from lockstep.replica import Replica
-from lockstep.step import Step
+from lockstep.step import Leaf, Step
 from lockstep.strategies.synchronous import Synchronous
 from lockstep.wire import BadFrame
 
@@ -128,26 +130,54 @@ class Servers:
             one.close()
 
 
+@dataclass
+class EagerStep(Step):
+    """A step of which every leaf is sent at once, so that there is an exchange before and after each."""
+
+    may_compute: bool = False
+    """Whether an exchange has found, since the last leaf, that there is more to compute."""
+    taken_over: tuple[int, set[int]] = (0, set())
+    """Late leaves of others that are computed here as well, and the generation in which that was asked for."""
+
+    def missing(self) -> Iterator[Leaf]:
+        if self.may_compute:
+            self.may_compute = False
+            yield from islice(super().missing(), 1)
+
+    def todo(self, generation: Generation) -> list[int]:
+        number, others = self.taken_over
+        late = sorted(others - self.computed) if number == generation.number else []
+        return [*super().todo(generation), *late]
+
+    def take_over(self, leaf: int, generation: Generation) -> None:
+        """Compute a late leaf of another worker too."""
+        number, others = self.taken_over
+        self.taken_over = generation.number, {leaf, *(others if number == generation.number else ())}
+
+
 class Served(Synchronous):
     def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         super().__init__(recipe, job, source, replica, membership)
         self._servers: Servers | None = None
         self._incoming = torch.zeros(replica.layout.length)
-        self._is_eager = bool(job.backup or job.wait_for)
-
-    def first_step(self, index: int) -> Step:
-        step = super().first_step(index)
-        step.is_eager = self._is_eager
-        return step
+        if job.backup or job.wait_for:
+            self.kind_of_step = EagerStep
 
     def _reduce(self, step: Step, generation: Generation) -> bool:
+        is_done = self._add_up(step, generation)
+        if isinstance(step, EagerStep):
+            step.may_compute = not is_done
+        return is_done
+
+    def _add_up(self, step: Step, generation: Generation) -> bool:
         servers, membership = self._servers, self._membership
         if servers is None:
             return super()._reduce(step, generation)  # until there is a server again
         servers.begin(step)
-        if step.todo(generation) and not self._is_eager:
-            return False
-        if self._is_eager:  # nobody computes a leaf of a step that is done
+        if not isinstance(step, EagerStep):
+            if step.todo(generation):
+                return False
+        else:  # nobody computes a leaf of a step that is done
             membership.wait(
                 lambda: servers.is_answered(step) or servers.has_news(step) or membership.has_left(generation)
             )
@@ -170,6 +200,7 @@ class Served(Synchronous):
         with membership.changed:
             leaf, servers.asked = servers.asked, None
             assert leaf is not None
+            assert isinstance(step, EagerStep)
             step.take_over(leaf, generation)
         return False
 

@@ -35,6 +35,8 @@ class Synchronous:
     adds_gradients = True
     """Whether a reduced vector holds gradients."""
 
+    kind_of_step: type[Step] = Step
+
     def __init__(self, recipe: Recipe, job: Job, source: Source, replica: Replica, membership: Membership) -> None:
         self._recipe = recipe
         self._job = job
@@ -54,8 +56,8 @@ class Synchronous:
         """Called when the state was copied from others in the middle of training."""
 
     def first_step(self, index: int) -> Step:
-        reduced = self.pool.take()
-        return Step(index, self._recipe.seed, self._membership, self.pool, reduced, checks=True, rounds=self._rounds)
+        reduced, seed = self.pool.take(), self._recipe.seed
+        return self.kind_of_step(index, seed, self._membership, self.pool, reduced, checks=True, rounds=self._rounds)
 
     def contribution(self, leaf: Leaf) -> Vector:
         """A leaf's gradient."""
@@ -88,7 +90,6 @@ class Synchronous:
                 if self._enter(generation, step) == "copied":
                     return "copied"
                 if not step.done and not self._reduce(step, generation):
-                    step.may_compute = True
                     return "missing"
             except Lost as lost:
                 self._report(lost, generation)
