@@ -8,16 +8,20 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from safetensors.numpy import load_file
+
 from bench import contestants
 from bench.contestants import GLOBAL_BATCH
 from bench.ratio import MIN_ROUNDS, Target, paired
 from bench.results import Figure, Result
 from bench.rounds import Contestant, Say, interleaved
-from lockstep import injection
+from lockstep import checkpoint, injection
+from lockstep.exchange import volume
 
 LEAVES = 4
 LOCAL_STEPS = 10
 NO_LESS = Target(0.9, at_least=True)
+MOST_BYTES = Target(1.05, at_least=False)
 OPTIONS: dict[str, tuple[str, ...]] = {
     "allreduce": (),
     "server": ("--strategy", "server", "--servers", "1"),
@@ -51,11 +55,12 @@ def dense60m_strategies(quick: bool, scratch: Path, say: Say) -> Result:
 
 
 def _compare(recipe: str, what: str, size: Size, target: Target | None, scratch: Path, say: Say) -> Result:
-    figures, measured, rows = [], [], [["workers", "strategy", "MB sent per step and worker"]]
+    figures, measured = [], []
+    rows = [["workers", "strategy", "MB sent per step and worker", "x the least possible"]]
     for workers in (2, 4):
-        sent: dict[str, list[float]] = {name: [] for name in OPTIONS}
+        counts: dict[str, Counts] = {}
         runs: dict[str, Contestant] = {
-            name: partial(_lockstep, recipe, workers, options, size, sent[name]) for name, options in OPTIONS.items()
+            name: partial(_lockstep, recipe, workers, name, size, counts) for name in OPTIONS
         }
         runs["DDP"] = partial(_ddp, recipe, workers, size)
         runs["no communication"] = partial(_bare, recipe, workers, size)
@@ -73,7 +78,13 @@ def _compare(recipe: str, what: str, size: Size, target: Target | None, scratch:
         classic = paired(samples["averaging"], samples["Ray objects"])
         figures.append(Figure(f"{workers} workers: averaging / Ray objects", "ratio", classic))
         measured += [Figure(f"{workers} workers: {name}", "images/s", values) for name, values in samples.items()]
-        rows += [[str(workers), name, f"{median(values) / 1e6:.3f}"] for name, values in sent.items()]
+        rows += [
+            [str(workers), name, f"{found.sent / 1e6:.3f}", "" if found.least is None else f"{found.over:.4f}"]
+            for name, found in counts.items()
+        ]
+        over = max(found.over for found in counts.values() if found.least is not None)
+        what_is_sent = f"{workers} workers: bytes sent / the least possible, the worst strategy but async"
+        figures.append(Figure(what_is_sent, "ratio", [over], MOST_BYTES, exact=True))
     return Result(
         name=f"strategies-{recipe}",
         question=f"{what}: every strategy with 2 and 4 workers of one thread each on two cores, next to DDP over gloo, "
@@ -85,18 +96,51 @@ def _compare(recipe: str, what: str, size: Size, target: Target | None, scratch:
     )
 
 
-def _lockstep(
-    recipe: str, workers: int, options: tuple[str, ...], size: Size, sent: list[float], directory: Path
-) -> float:
-    steps = size.local if "averaging" in options else size.steps
-    done = contestants.lockstep(
-        directory, recipe, workers=workers, leaves=LEAVES, steps=steps, options=("--no-tensorboard", *options)
-    )
+@dataclass(frozen=True)
+class Counts:
+    """Bytes per step and worker."""
+
+    sent: float
+    least: float | None
+    """What the strategy could do with at best; None where gradients travel as they come."""
+
+    @property
+    def over(self) -> float:
+        assert self.least is not None
+        return self.sent / self.least
+
+
+def _lockstep(recipe: str, workers: int, name: str, size: Size, counts: dict[str, Counts], directory: Path) -> float:
+    steps = size.local if name == "averaging" else size.steps
+    options = ("--no-tensorboard", *OPTIONS[name])
+    done = contestants.lockstep(directory, recipe, workers=workers, leaves=LEAVES, steps=steps, options=options)
     rows = done.train_rows
     per_row = steps / len(rows)
-    sent.append(median(float(row["sent_bytes"]) for row in rows) / per_row)
+    sent = median(float(row["sent_bytes"]) for row in rows) / per_row
+    counts[name] = Counts(sent, least_bytes(name, done.directory, workers))
     warmup = max(1, round(size.warmup / per_row))
     return median(float(row["images_per_second"]) for row in rows[warmup:])
+
+
+def least_bytes(strategy: str, run: Path, workers: int) -> float | None:
+    """From the numbers that the model consists of, and in "averaging" the optimizer's."""
+    newest, _ = checkpoint.newest_good(run / "checkpoints")
+    assert newest is not None
+    model, optimizer = (_count_floats(newest.path / name) for name in checkpoint.FILES)
+    match strategy:
+        case "allreduce":
+            return 4 * volume.allreduce_least(model, workers)
+        case "averaging":
+            return 4 * volume.averaging_least(model + optimizer, workers, LOCAL_STEPS)
+        case "async":
+            return None
+        case _:
+            return 4 * volume.served_least(model)
+
+
+def _count_floats(path: Path) -> int:
+    tensors = load_file(path).values()
+    return sum(tensor.size for tensor in tensors if tensor.dtype.kind == "f")
 
 
 def _ddp(recipe: str, workers: int, size: Size, directory: Path) -> float:

@@ -26,6 +26,12 @@ def allreduce_least(length: int, num_workers: int) -> float:
     return 2 * (num_workers - 1) / num_workers * length
 
 
+def averaging_least(length: int, num_workers: int, local_steps: int) -> float:
+    """The same once in a round, for a vector that also holds what the optimizer keeps: what "averaging" sends in the
+    mean over workers and over the steps of a round, where N divides V."""
+    return allreduce_least(length, num_workers) / local_steps
+
+
 def served_sent(length: int, num_leaves: int, num_workers: int, rank: int, *, every_leaf: bool = False) -> int:
     """m L to the servers; with backups or dropped leaves every leaf is sent, V/N L where N divides V."""
     shares = tree.share_leaves(num_leaves, num_workers)
@@ -34,4 +40,9 @@ def served_sent(length: int, num_leaves: int, num_workers: int, rank: int, *, ev
 
 def served_received(length: int) -> int:
     """L of results, from all servers together."""
+    return length
+
+
+def served_least(length: int) -> int:
+    """What a worker cannot do without: its sum once to those who own the slices."""
     return length

@@ -122,9 +122,3 @@ def layout_of(replica: Replica) -> Layout:
     replica.return_to(start)
     replica.pool.give(nothing)
     return replica.layout.with_slots(slots, replica.recipe.channels_last)
-
-
-def bytes_per_step(length: int, num_members: int, local_steps: int) -> float:
-    """What a worker sends in a step, in the mean over workers and over the steps of a round, for a vector of so many
-    numbers and a number of workers that divides the leaves."""
-    return 4 * 2 * (num_members - 1) / num_members * length / local_steps
