@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, compiler, evaluate, rundirectory, selection, strategies, wire
+from lockstep import checkpoint, compiler, evaluate, models, rundirectory, selection, strategies, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
@@ -221,8 +221,11 @@ def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.
         num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
         checkpoint=newest,
         best=selection.best_of(directory, newest),
-        program=request.program,
-        server_program=(sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
+        programs={
+            "worker": request.program,
+            "server": (sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
+        },
+        files=models.directories(recipe.model),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep import __version__, cli_reports, data_commands
 from lockstep.arguments import Parser
+from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.strategies import STRATEGIES
 
@@ -206,7 +207,7 @@ def _job_options(command: argparse.ArgumentParser) -> None:
         "--workers", type=int, metavar="N", help="processes that share the leaves; never changes the bits"
     )
     _strategy_options(command)
-    command.add_argument("--engine", metavar="NAME", help="where workers run: local")
+    _engine_options(command)
     command.add_argument(
         "--replace", action=argparse.BooleanOptionalAction, default=True, help="start another worker for one that died"
     )
@@ -229,6 +230,25 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
+    )
+
+
+def _engine_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--engine", metavar="NAME", help=f"where workers run: {', '.join(ENGINES)}")
+    command.add_argument("--address", metavar="HOST:PORT", help="`ray`: the cluster to join; auto for a running one")
+    placement = command.add_mutually_exclusive_group()
+    for choice, what in (("spread", "many"), ("pack", "few")):
+        placement.add_argument(
+            f"--{choice}",
+            dest="placement",
+            action="store_const",
+            const=choice,
+            help=f"`ray`: on as {what} nodes as possible",
+        )
+    command.add_argument("--cpus-per-worker", type=int, metavar="C", help="cores that a scheduler reserves for each")
+    command.add_argument("--listen", metavar="ADDRESS", help="let other hosts join with `lockstep join`")
+    command.add_argument(
+        "--min-workers", type=int, metavar="M", help="begin, and go on, with M workers while there is no room for more"
     )
 
 

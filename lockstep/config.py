@@ -229,6 +229,20 @@ class Job:
     max_staleness: int = 4
     """Steps by which the fastest worker of "async" may be ahead of the slowest."""
     engine: str = "local"
+    """A name from `lockstep.engines.ENGINES`."""
+    address: str | None = None
+    """The cluster that "ray" joins; None for the one it finds, or one of its own."""
+    placement: Literal["any", "spread", "pack"] = "any"
+    """Whether "ray" puts processes on as many nodes as it can, on as few, or anywhere."""
+    cpus_per_worker: int = 0
+    """Cores that a scheduler reserves for a worker; 0 means the recipe's threads."""
+    listen: str | None = None
+    """Address on which hosts of the user's own may join; None for nowhere."""
+    min_workers: int = 0
+    """How many must be there for training to begin and to go on while the others find no room; 0 means that it begins
+    with all and goes on with any."""
+    evaluator: Literal["none", "own", "shared"] = "none"
+    """Whether a process beside the workers evaluates, and whether a scheduler gives it a node of its own."""
     tensorboard: bool = True
     """Whether the logger `tensorboard` is used."""
     loggers: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ def choose(wanted: str) -> Literal["cpu", "cuda"]:
     return "cuda" if gpus else "cpu"
 
 
-def environment(device: str, threads: int, precision: str, worker: int) -> dict[str, str]:
+def environment(threads: int, precision: str) -> dict[str, str]:
     """Variables that must be set before a worker imports torch; nothing of the user's may change the precision."""
     variables = {
         "OMP_NUM_THREADS": str(threads),
@@ -47,11 +47,14 @@ def environment(device: str, threads: int, precision: str, worker: int) -> dict[
     }
     if precision != "tf32":
         variables["NVIDIA_TF32_OVERRIDE"] = "0"
-    if device == "cuda":
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = visible.split(",") if visible else [str(number) for number in range(count_gpus())]
-        variables["CUDA_VISIBLE_DEVICES"] = gpus[worker % len(gpus)]
     return variables
+
+
+def one_gpu(worker: int) -> dict[str, str]:
+    """The variable that gives a process one of this host's GPUs, where no scheduler does."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [str(number) for number in range(count_gpus())]
+    return {"CUDA_VISIBLE_DEVICES": gpus[worker % len(gpus)]}
 
 
 class Device:

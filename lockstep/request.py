@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import device, host, models, recipefile, references, strategies
+from lockstep import device, engines, host, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, paths
-from lockstep.engines import check_engine
 from lockstep.errors import UserError, unknown
 from lockstep.exchange import tree
 from lockstep.loggers import check_loggers, names_of
@@ -51,6 +50,12 @@ class Request:
     outer: str | None = None
     max_staleness: int | None = None
     engine: str | None = None
+    address: str | None = None
+    placement: str | None = None
+    cpus_per_worker: int | None = None
+    listen: str | None = None
+    min_workers: int | None = None
+    evaluator: str | None = None
     tensorboard: bool = True
     loggers: list[str] | None = None
     histograms_every: int | None = None
@@ -180,7 +185,9 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         workers=_first_given(request.workers, stored.workers if stored else None, default_workers(recipe)),
         strategy=strategy,
         **strategy_options(request, strategy, stored),
-        engine=request.engine or (stored.engine if stored else "local"),
+        **engine_options(request, stored),
+        min_workers=_first_given(request.min_workers, stored.min_workers if stored else None, 0),
+        evaluator=request.evaluator or (stored.evaluator if stored else "none"),  # type: ignore[arg-type]
         tensorboard=request.tensorboard,
         loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
         histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
@@ -202,8 +209,20 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     check_strategy_options(job, recipe)
     if stored is not None:
         strategies.check_same_bits(job, stored)
-    check_engine(job.engine)
+    if not 0 <= job.min_workers <= job.workers:
+        raise UserError(f"--min-workers takes 1 to {job.workers}, the number of --workers, not {job.min_workers}")
     return job
+
+
+def engine_options(request: Request, stored: Job | None) -> dict[str, Any]:
+    """The engine, and what was asked of it now or when the run began."""
+    engine = request.engine or (stored.engine if stored else "local")
+    given = {name: value for name in engines.OPTIONS if (value := getattr(request, name)) is not None}
+    engines.check_engine(engine, given)
+    if given.get("cpus_per_worker", 1) < 1:
+        raise UserError(f"--cpus-per-worker takes a number of at least 1, not {given['cpus_per_worker']}")
+    kept = engines.ENGINES[engine].options - {"listen"} if stored is not None and stored.engine == engine else ()
+    return {"engine": engine, **{name: getattr(stored, name) for name in kept}, **given}
 
 
 def strategy_options(request: Request, strategy: str, stored: Job | None) -> dict[str, Any]:

@@ -105,9 +105,9 @@ def test_tf32_is_on_for_tf32_only_whatever_was_before() -> None:
 
 
 def test_variables_of_the_user_change_no_precision() -> None:
-    assert device.environment("cpu", 1, "fp32", 0)["NVIDIA_TF32_OVERRIDE"] == "0"
-    assert device.environment("cpu", 1, "fp32", 0)["ONEDNN_DEFAULT_FPMATH_MODE"] == "STRICT"
-    assert "NVIDIA_TF32_OVERRIDE" not in device.environment("cpu", 1, "tf32", 0)
+    assert device.environment(1, "fp32")["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert device.environment(1, "fp32")["ONEDNN_DEFAULT_FPMATH_MODE"] == "STRICT"
+    assert "NVIDIA_TF32_OVERRIDE" not in device.environment(1, "tf32")
 
 
 @pytest.mark.skipif(device.count_gpus() > 0, reason="for hosts without a GPU")

@@ -9,19 +9,23 @@ import signal
 import sys
 from asyncio.subprocess import Process
 
-from lockstep.engines import Command, OnExit
+from lockstep.engines import Command, OnExit, Site
 
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Local:
     host = "127.0.0.1"
+    assigns_devices = False
 
-    def __init__(self) -> None:
+    def __init__(self, site: Site) -> None:
         self._processes: dict[int, Process] = {}
         self._watchers: set[asyncio.Task[None]] = set()
         self._unwanted: set[int] = set()
         """Killed before they were there."""
+
+    async def open(self) -> None:
+        """There is nothing to get hold of."""
 
     async def start(self, command: Command, on_exit: OnExit) -> None:
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE, **command.environment}

@@ -133,6 +133,12 @@ def with_absolute_name(model: Model, base: Path) -> Model:
     return replace(model, name=references.absolute(model.name, base))
 
 
+def directories(model: Model) -> tuple[Path, ...]:
+    """Where a model of the user's own lies, for processes that must get it from elsewhere."""
+    is_own = references.is_reference(model.name) and "/" in model.name
+    return (references.directory(model.name),) if is_own else ()
+
+
 def build(model: Model, num_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
     return _function(model.name)(num_classes=num_classes, image_shape=image_shape, **model.options)
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep.engines import Role
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
 
 # Events
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The engine has found room for a process and has started it."""
+
+    worker: int
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,8 @@ class StopRequested:
 
 
 Event = (
-    Ready
+    Placed
+    | Ready
     | Promised
     | Heartbeat
     | LostPeer
@@ -197,10 +206,10 @@ Event = (
 
 @dataclass(frozen=True)
 class Start:
-    """Start a process under this number: a worker, or one that serves them."""
+    """Start a process under this number."""
 
     worker: int
-    is_server: bool = False
+    role: Role = "worker"
 
 
 @dataclass(frozen=True)

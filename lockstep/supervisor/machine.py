@@ -32,6 +32,8 @@ from lockstep.wire import Message
 class Worker:
     """What the machine knows of a process."""
 
+    is_placed: bool = False
+    """Whether it has been started, or waits for room."""
     address: str | None = None
     """None until it is ready."""
     step: int = NO_STATE
@@ -67,6 +69,9 @@ class Machine:
     servers_hold_state: bool = False
     """Whether nothing goes on without all of them; what a worker lacks it gets from them."""
     replace: bool = True
+    min_workers: int = 0
+    """How many must be there to begin and to go on, while there is no room for the others; 0 means that the beginning
+    waits for all, and going on for nobody."""
     watch: Watch = field(default_factory=lambda: Watch(10.0))
     verification: Verification | None = None
     """None if nothing is verified."""
@@ -105,7 +110,7 @@ class Machine:
             while len(processes) < wanted:
                 taken = {one.slot for one in processes.values()}
                 processes[self._next] = Worker(slot=min(set(range(wanted)) - taken, default=0))
-                actions.append(e.Start(self._next, is_server=processes is self.servers))
+                actions.append(e.Start(self._next, "server" if processes is self.servers else "worker"))
                 self._next += 1
         return actions
 
@@ -117,6 +122,9 @@ class Machine:
         if worker is not None and worker not in self.workers:
             return self._hear_server(worker, event, now) if worker in self.servers else []
         match event:
+            case e.Placed():
+                self.workers[event.worker].is_placed = True
+                return []
             case e.Ready():
                 return self._on_ready(event)
             case e.Promised():
@@ -159,6 +167,8 @@ class Machine:
 
     def _hear_server(self, server: int, event: e.Event, now: float) -> list[e.Action]:
         match event:
+            case e.Placed():
+                self.servers[server].is_placed = True
             case e.Ready():
                 self.servers[server].address = event.address
                 self._causes.append("server")
@@ -281,7 +291,7 @@ class Machine:
         """The first generation, or the first after everyone died: when all that are wanted are ready."""
         self._forming = None
         ready = sorted(id_ for id_, worker in self.workers.items() if worker.address is not None)
-        if not ready or len(ready) < min(self.num_workers, len(self.workers)):
+        if not ready or len(ready) < self._num_awaited():
             return []
         if any(server.address is None for server in self.servers.values()):
             return []
@@ -304,6 +314,18 @@ class Machine:
             actions.append(e.Trust(newest))
         return actions + self._announce(dict.fromkeys(holders, (newest, ())))
 
+    def _num_awaited(self) -> int:
+        """How many workers the first generation waits for: with `min_workers`, not for those that find no room."""
+        wanted = min(self.num_workers, len(self.workers))
+        placed = sum(worker.is_placed for worker in self.workers.values())
+        return max(self.min_workers, min(wanted, placed)) if self.min_workers else wanted
+
+    @property
+    def has_too_few(self) -> bool:
+        """Whether those who are left wait for others to come."""
+        ready = sum(worker.address is not None for worker in self.workers.values())
+        return ready < self.min_workers and self.replace and not self._finished
+
     def _on_promised(self, event: e.Promised) -> list[e.Action]:
         forming = self._forming
         if forming is None or event.number != forming.number:
@@ -322,6 +344,8 @@ class Machine:
             with_state = dict.fromkeys((id_ for id_ in with_state if id_ in self.verification.holders), back)
         if not with_state:
             return self._restart(list(promises))
+        if self.has_too_few:
+            return []  # whoever becomes ready makes a new proposal
         return self._announce(with_state)
 
     def _restart(self, members: list[int]) -> list[e.Action]:
@@ -478,7 +502,8 @@ class Machine:
 
     def _on_tick(self, now: float) -> list[e.Action]:
         actions: list[e.Action] = []
-        for id_, how in self.watch.stuck([*self.workers, *self.servers], now).items():
+        placed = [id_ for id_, process in (*self.workers.items(), *self.servers.items()) if process.is_placed]
+        for id_, how in self.watch.stuck(placed, now).items():
             if id_ in self.workers:  # and not gone with one that was removed before
                 actions += self._remove(id_, how, kill=True)
             elif id_ in self.servers:

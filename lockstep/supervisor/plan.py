@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lockstep.checkpoint import Info
 from lockstep.config import Job, Recipe
 from lockstep.data.source import Dataset
+from lockstep.engines import Role
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor.events import Outcome
 from lockstep.supervisor.machine import Losses
@@ -34,9 +34,10 @@ class Plan:
     best: dict[str, Any] | None
     evaluate_only: bool = False
     """Evaluate the checkpoint, and write nothing to the run directory but logs."""
-    program: tuple[str, ...] = (sys.executable, "-m", "lockstep.worker")
-    """The command of a worker."""
-    server_program: tuple[str, ...] = (sys.executable, "-m", "lockstep.server")
+    programs: dict[Role, tuple[str, ...]]
+    """The command of every kind of process."""
+    files: tuple[Path, ...] = ()
+    """Directories of the user's own code."""
 
     @property
     def first_step(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 
 from lockstep import checkpoint, device, strategies
 from lockstep.config import to_plain
-from lockstep.engines import ENGINES, Command
+from lockstep.engines import ENGINES, Command, Role, Site
 from lockstep.progress import Display, Sturdy
 from lockstep.supervisor import events as e
 from lockstep.supervisor import messages, transfers
@@ -66,21 +66,22 @@ class Supervisor:
                 plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
             ),
             replace=plan.job.replace,
+            min_workers=plan.job.min_workers,
             watch=Watch(plan.job.patience),
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
             probe=None if plan.evaluate_only else stored_probe(plan.directory),
             allow_mixed=plan.job.allow_mixed,
             rounds=strategies.rounds(plan.job, plan.num_steps),
         )
-        self._engine = ENGINES[plan.job.engine]()
+        self._engine = ENGINES[plan.job.engine].build(self._site())
         self._control = Control(self._token, self)
         verified = None if self._machine.verification is None else plan.first_step
         self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
         self._over = asyncio.Event()
         self._outcome: e.Outcome | None = None
         self._exits: set[int] = set()
-        self._servers: set[int] = set()
-        """Which of the processes that were ever started are servers."""
+        self._roles: dict[int, Role] = {}
+        """Of all processes that were ever started."""
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,6 +108,7 @@ class Supervisor:
         """From the first process to the end of the last one."""
         plan = self._plan
         try:
+            await self._engine.open()
             await self._control.start(self._engine.host)
             if not plan.evaluate_only:
                 self._archive.announce(self._control.address, self._token)
@@ -140,21 +142,40 @@ class Supervisor:
             f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
         )
 
+    def _site(self) -> Site:
+        plan, job = self._plan, self._plan.job
+        return Site(
+            num_workers=job.workers,
+            num_servers=0 if plan.evaluate_only else job.servers,
+            min_workers=job.min_workers or None,
+            threads=plan.recipe.threads,
+            uses_gpus=plan.recipe.device == "cuda",
+            address=job.address,
+            placement=job.placement,
+            cpus_per_worker=job.cpus_per_worker or None,
+            listen=job.listen,
+            files=plan.files,
+            note=self._display.note,
+        )
+
     def _command(self, worker: int) -> Command:
-        recipe, is_server = self._plan.recipe, worker in self._servers
+        recipe, role = self._plan.recipe, self._roles[worker]
         environment = {
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **device.environment("cpu" if is_server else recipe.device, recipe.threads, recipe.precision, worker),
+            **device.environment(recipe.threads, recipe.precision),
         }
-        program = self._plan.server_program if is_server else self._plan.program
-        return Command(worker, list(program), environment, self._log(worker))
+        if recipe.device == "cuda" and role != "server" and not self._engine.assigns_devices:
+            environment |= device.one_gpu(worker)
+        return Command(worker, role, list(self._plan.programs[role]), environment, self._log(worker))
 
     def _log(self, worker: int) -> Path:
-        role = "evaluator" if self._plan.evaluate_only else "worker"
-        if worker in self._servers:
-            role = "driver" if self._plan.job.strategy == "driver" else "server"
+        role: str = self._roles[worker]
+        if self._plan.evaluate_only:
+            role = "evaluator"
+        elif role == "server" and self._plan.job.strategy == "driver":
+            role = "driver"
         return self._plan.directory.log(role, worker)
 
     def _evaluated(self) -> int:
@@ -244,7 +265,7 @@ class Supervisor:
 
     def _on_ready(self, worker: int, message: Message) -> None:
         self._loading.pop(worker, None)
-        if worker in self._servers:
+        if self._roles[worker] == "server":
             self._handle(e.Ready(worker, message["address"], step=-1))
             return
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
@@ -319,6 +340,8 @@ class Supervisor:
             await self._engine.start(self._command(worker), self._on_exit)
         except OSError as error:
             self._handle(e.Gone(worker, f"could not be started: {error}", is_death=False))
+        else:
+            self._handle(e.Placed(worker))
 
     def _handle(self, event: e.Event) -> None:
         try:
@@ -336,7 +359,7 @@ class Supervisor:
         for action in actions:
             match action:
                 case e.Start():
-                    self._servers |= {action.worker} if action.is_server else set()
+                    self._roles[action.worker] = action.role
                     self._spawn(self._start(action.worker))
                 case e.Kill():
                     self._control.drop(action.worker)

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 
 from lockstep import cli
-from lockstep.engines import ENGINES, Command, OnExit
+from lockstep.engines import ENGINES, Command, Entry, OnExit
 from lockstep.engines.local import Local
 
 NUM_HOSTS = 3
@@ -79,5 +79,5 @@ class Netns(Local):
 
 if __name__ == "__main__":
     Netns.prefix = sys.argv[1]
-    ENGINES["netns"] = Netns
+    ENGINES["netns"] = Entry("for tests", Netns)
     sys.exit(cli.main(sys.argv[2:]))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 
 from lockstep import cli
-from lockstep.engines import ENGINES
+from lockstep.engines import ENGINES, Entry, Site
 from lockstep.engines.local import Local
 
 
 class Weak(Local):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
         self._is_closing = False
 
     def kill(self, id_: int) -> None:
@@ -27,5 +27,5 @@ class Weak(Local):
 
 
 if __name__ == "__main__":
-    ENGINES["weak"] = Weak
+    ENGINES["weak"] = Entry("for tests", Weak)
     sys.exit(cli.main(sys.argv[1:]))

@@ -421,7 +421,9 @@ class Simulation:
                 verification = self.machine.verification
                 trusted = None if verification is None else verification.verified
                 loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
-                self.models[action.worker] = Model(action.worker, loaded, self.rounds, is_server=action.is_server)
+                is_server = action.role == "server"
+                self.models[action.worker] = Model(action.worker, loaded, self.rounds, is_server=is_server)
+                self.machine.handle(e.Placed(action.worker))
             elif isinstance(action, e.RollBack):
                 self.rollbacks += 1
                 self.checkpoints = {s: wrong for s, wrong in self.checkpoints.items() if s <= action.step}

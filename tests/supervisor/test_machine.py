@@ -12,7 +12,9 @@ from lockstep.supervisor.scores import Scores
 
 def machine(workers: int = 2) -> Machine:
     one = Machine(num_workers=workers, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
-    one.start()
+    for action in one.start():
+        assert isinstance(action, m.Start)
+        one.handle(m.Placed(action.worker))
     return one
 
 
@@ -417,3 +419,37 @@ def test_a_run_is_not_continued_on_another_machine_unless_mixing_is_allowed() ->
     assert mixed.outcome is None
     assert mixed.members == [0, 1]
     assert [a.row["worker"] for a in actions if isinstance(a, m.Record) and a.row["kind"] == "mixed"] == [0, 1]
+
+
+def test_with_a_minimum_training_begins_without_those_that_find_no_room_and_pauses_below_it() -> None:
+    one = Machine(num_workers=4, min_workers=2, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one.start()
+    for worker in (0, 1, 2):
+        one.handle(m.Placed(worker))
+    one.handle(m.Ready(0, "host:0", 0))
+    one.handle(m.Ready(1, "host:1", 0))
+    assert one.generation is None  # the third has room, so it is waited for
+    assert sent(one.handle(m.Ready(2, "host:2", 0)), "generation") == [0, 1, 2]
+
+    def die(worker: int) -> list[m.Action]:
+        return one.handle(m.Gone(worker, "was lost", is_death=True))
+
+    assert sent(die(2), "propose") == [0, 1]
+    one.handle(m.Promised(0, 2, 0, ()))
+    assert sent(one.handle(m.Promised(1, 2, 0, ())), "generation") == [0, 1]
+    assert sent(die(1), "propose") == [0]
+    assert one.handle(m.Promised(0, 3, 0, ())) == []  # one is too few
+    assert sent(one.handle(m.Ready(3, "host:3", 0)), "propose") == [0]
+    assert sent(one.handle(m.Promised(0, 4, 0, ())), "generation") == [0, 3]
+
+
+def test_a_process_that_waits_for_room_is_not_given_up() -> None:
+    one = Machine(num_workers=2, min_workers=1, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one.start()
+    one.handle(m.Placed(0))
+    one.handle(m.Ready(0, "host:0", 0))
+    one.handle(m.Heartbeat(0, 1, None, "exchange", None), 0.0)
+    for second in range(400):
+        one.handle(m.Heartbeat(0, 1, None, "exchange", None), float(second))
+        assert one.handle(m.Tick(), float(second)) == []
+    assert list(one.workers) == [0, 1]

@@ -42,7 +42,7 @@ def test_the_part_of_a_lost_server_goes_to_its_replacement() -> None:
     """F54: the other ones keep theirs."""
     one = machine()
     actions = one.handle(m.Gone(2, "was killed", is_death=True))
-    assert m.Start(4, is_server=True) in actions
+    assert m.Start(4, "server") in actions
     promise(one, 3, 3)
     assert servers(one) == [3]
     one.handle(m.Ready(4, "host:4", -1))
