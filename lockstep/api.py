@@ -21,6 +21,7 @@ from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.errors import JobError, UserError
+from lockstep.follow import follow
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
 from lockstep.report import confusion
@@ -33,7 +34,7 @@ from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.machine import Losses
 from lockstep.supervisor.plan import Plan, Result
 
-__all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "predict", "resume", "train"]
+__all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "follow_run", "predict", "resume", "train"]
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,16 @@ def evaluate_run(
     return replace(ended, evaluation=figures, confusion=counted)
 
 
+def follow_run(run: str, request: Request | None = None, *, display: Display | None = None) -> list[dict[str, Any]]:
+    """Evaluate the checkpoints of a run as they appear, until it is over; a row of figures for each, also those of
+    earlier calls. Nothing in the run's directory changes but a file of its own."""
+    request, display = request or Request(), display or Silent()
+    directory = rundirectory.awaited(run, display.note)
+    recipe, stored_job = directory.read_config()
+    job = resolve_job(request, recipe, replace(stored_job, loggers=()))
+    return follow(_plan(recipe, job, directory, None, request), display.eval_row, display.note)
+
+
 def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request) -> Plan:
     """Work out the scale and the length; open the data, which checks it; look for the compiler if one is needed."""
     if recipe.compile:
@@ -224,6 +235,7 @@ def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.
         programs={
             "worker": request.program,
             "server": (sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
+            "evaluator": (sys.executable, "-m", "lockstep.evaluator"),
         },
         files=models.directories(recipe.model),
     )

@@ -85,6 +85,9 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--data", metavar="PATH|NAME", help="other data of the same kind")
     evaluate.add_argument("--eval-data", metavar="PATH", help="another test set")
     evaluate.add_argument("--hold-out", type=int, metavar="N", help="0 tests a tuned run on the test set after all")
+    evaluate.add_argument(
+        "--follow", action="store_true", help="evaluate every checkpoint as it appears, until the run is over"
+    )
     _checkpoint_option(evaluate)
     evaluate.add_argument("--per-class", action="store_true", help="the accuracy of every class, however many")
     evaluate.add_argument("--confusion", action="store_true", help="a matrix of which class was taken for which")
@@ -220,6 +223,13 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
     )
+    command.add_argument(
+        "--evaluator",
+        nargs="?",
+        const="own",
+        choices=("own", "shared"),
+        help="a process beside the workers evaluates; on Slurm it has a node of its own, or shares one",
+    )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
     command.add_argument(
         "--logger",
@@ -295,6 +305,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
     from lockstep.report import confusion
 
+    if parsed.follow:
+        return _follow(parsed)
     run = api.evaluate_run(parsed.run, _request(parsed), checkpoint=parsed.checkpoint, display=progress.display())
     if run.evaluation is None or run.confusion is None:
         return run.exit_code
@@ -307,6 +319,25 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     if parsed.confusion:
         print(confusion.matrix_table(run.confusion))
     return run.exit_code
+
+
+ONCE = ("data", "eval_data", "hold_out", "checkpoint", "per_class", "confusion", "json")
+"""Options of `evaluate` that mean nothing when a run is followed."""
+
+
+def _follow(parsed: argparse.Namespace) -> int:
+    from lockstep import api, progress
+
+    for name in ONCE:
+        if getattr(parsed, name) not in (None, False):
+            raise UserError(f"--{name.replace('_', '-')} is for one evaluation: leave it out, or --follow")
+    rows = api.follow_run(parsed.run, _request(parsed), display=progress.display())
+    if not rows:
+        print(f"{parsed.run} ended without a checkpoint")
+        return 0
+    best = max(rows, key=lambda row: float(row["top1"]))
+    print(f"{len(rows)} checkpoints evaluated; best top1 {best['top1']:.2%} at step {best['step']}")
+    return 0
 
 
 def _stop(parsed: argparse.Namespace) -> int:

@@ -83,6 +83,8 @@ class Membership:
             "leaf_seconds": None,
         }
         """What a heartbeat says; the loop sets it when there is something to say."""
+        self.assignment: Message | None = None
+        """The checkpoint that an evaluator is to look at next."""
         self._connection = connection
         self._send_lock = threading.Lock()
 
@@ -170,6 +172,8 @@ class Membership:
             self._promise(message["number"])
         elif kind == "generation":
             self._enter(Generation.from_plain(message["generation"]))
+        elif kind == "evaluate":
+            self.assignment = message
         elif kind == "evaluated":
             self.evaluations[message["step"]] = message
         elif kind == "verified":

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 FORMAT_VERSION = 1
 KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused", "lost_updates")
@@ -43,6 +43,12 @@ class MetricsFile:
 
     def close(self) -> None:
         self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def read(path: Path) -> list[Row]:

@@ -1,7 +1,7 @@
 """The directory of a run: where its files are, how a new one gets its name, and what a RUN on the command line means.
 
 runs/<name>/config.json  dataset.json  environment.json  metrics.jsonl  best.json  checkpoints.json  supervisor.json
-            checkpoints/  logs/<role>-<id>.log  events.out.tfevents.*
+            followed.jsonl  checkpoints/  logs/<role>-<id>.log  events.out.tfevents.*
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from lockstep.config import Job, Recipe, from_plain, to_plain
 from lockstep.errors import UserError, nearest, unknown
 
 ROOT = Path("runs")
+WAIT_SECONDS = 0.5
 LAST = re.compile(r"last(?:~(\d*))?")
 OWN = (
     *("config.json", "dataset.json", "environment.json", "metrics.jsonl", "best.json", "checkpoints.json"),
     *("supervisor.json", "checkpoints", "logs", "events.out.tfevents.*", ".lock", ".pinned-*", ".*.json.*"),
-    *("loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns"),
+    *("followed.jsonl", "loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns"),
 )
 """What Lockstep writes to a run's directory, with wildcards; a directory with anything else is never deleted."""
 
@@ -35,6 +37,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.metrics = path / "metrics.jsonl"
+        self.followed = path / "followed.jsonl"
 
     @property
     def name(self) -> str:
@@ -157,6 +160,18 @@ def existing(run: str) -> RunDirectory:
     directory = RunDirectory(_path_of(run))
     if not directory.exists():
         raise _not_a_run(run, directory)
+    return directory
+
+
+def awaited(run: str, note: Callable[[str], None]) -> RunDirectory:
+    """As `existing`, but a run that is not there yet is waited for."""
+    if LAST.fullmatch(run):
+        return existing(run)
+    directory = RunDirectory(_path_of(run))
+    if not directory.exists():
+        note(f"{_not_a_run(run, directory)}; waiting for it")
+    while not directory.exists():
+        time.sleep(WAIT_SECONDS)
     return directory
 
 

@@ -66,6 +66,8 @@ class Worker:
     evaluated: int = -1
     """The last step that was evaluated; -1 for none."""
     best: dict[str, Any] | None = None
+    is_observed: bool = False
+    """Whether a process beside the workers evaluates: then they only write what it looks at, and do the last step."""
     counts_confusion: bool = False
     """Whether evaluations also count which class was taken for which; not while training, to keep messages small."""
 
@@ -132,9 +134,12 @@ def between_steps(worker: Worker, step: Step) -> None:
 
 
 def evaluation_due(worker: Worker, step: Step) -> bool:
-    done, every = step.index, worker.recipe.evaluation.every_steps
-    planned = done == worker.last or (done > 0 and step.is_due(every))
-    return planned and worker.evaluated < done
+    planned = step.index == worker.last or (is_to_be_evaluated(worker, step) and not worker.is_observed)
+    return planned and worker.evaluated < step.index
+
+
+def is_to_be_evaluated(worker: Worker, step: Step) -> bool:
+    return step.index > 0 and step.is_due(worker.recipe.evaluation.every_steps)
 
 
 def evaluate(worker: Worker, step: Step) -> None:
@@ -181,6 +186,7 @@ def save_if_due(worker: Worker, step: Step) -> None:
         wanted, membership.checkpoint_wanted = membership.checkpoint_wanted, None
     steps_per_epoch = len(worker.dataset.train) / worker.recipe.global_batch
     planned = done == worker.last or checkpoint.is_due(worker.recipe.checkpoints, done, steps_per_epoch, step.rounds)
+    planned = planned or (worker.is_observed and is_to_be_evaluated(worker, step))
     if (planned and done > worker.first) or wanted:
         with worker.replica.spans("checkpoint"):
             worker.writer.save(take_snapshot(worker, done), wanted, membership.current.number)
@@ -222,6 +228,7 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         last=last,
         step=strategy.first_step(0),
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
+        is_observed=job.evaluator != "none",
         counts_confusion=not welcome["trains"],
         pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
     )

@@ -57,7 +57,9 @@ def summarize(directory: RunDirectory) -> Summary:
     by_kind: dict[str, list[metrics.Row]] = {}
     for row in rows:
         by_kind.setdefault(str(row.get("kind")), []).append(row)
-    generations, evaluations = by_kind.get("generation", []), by_kind.get("eval", [])
+    generations = by_kind.get("generation", [])
+    followed = [row for row in metrics.read(directory.followed) if row["kind"] == "eval"]
+    evaluations = sorted((*by_kind.get("eval", []), *followed), key=lambda row: int(row["step"]))
     checkpoints = by_kind.get("checkpoint", [])
     return Summary(
         name=directory.name,

@@ -100,7 +100,8 @@ class Archive:
         if row["kind"] == "mixed":
             self._mark_as_mixed(row)
         if row["kind"] == "eval":
-            self.evaluation = row
+            if self.evaluation is None or row["step"] >= self.evaluation["step"]:  # an evaluator is late
+                self.evaluation = row
             self._display.eval_row(row)
             self._write("best.json", {"version": FORMAT_VERSION, **(best or {})})
         if row["kind"] == "end":

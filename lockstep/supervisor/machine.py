@@ -7,7 +7,8 @@ anything in an older generation, and says which step it is in and which leaves i
 died), the machine knows the newest step, gives the missing leaves to the living, and announces the generation.
 
 What it needs to know of time is in `watch`, of evaluations in `scores`, of checkpoints in `saving`, of silent
-corruption in `verification`, of processes that compute other bits in `probes`; `forming` puts a generation together.
+corruption in `verification`, of processes that compute other bits in `probes`, of the evaluator in `observer`;
+`forming` puts a generation together.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep.engines import Role
 from lockstep.generation import Generation, Member
 from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.supervisor import events as e
 from lockstep.supervisor import probes
 from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
+from lockstep.supervisor.observer import Good, Observer
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.saving import RETRY_SECONDS, Remedy, Saving
 from lockstep.supervisor.scores import Contradiction, Scores
@@ -90,6 +93,10 @@ class Machine:
     """The living, by number."""
     servers: dict[int, Worker] = field(default_factory=dict)
     """Those that serve them, from the same numbers."""
+    observer: Observer | None = None
+    """What the evaluator is at; None if there is to be none."""
+    evaluators: dict[int, Worker] = field(default_factory=dict)
+    """The one that is alive, if it is."""
     _next: int = 0
     _number: int = 0
     _forming: Forming | None = None
@@ -104,13 +111,18 @@ class Machine:
     _lost_servers: int = 0
 
     def start(self) -> list[e.Action]:
-        """Start as many workers and servers as are wanted and not there."""
+        """Start whatever is wanted and not there."""
         actions: list[e.Action] = []
-        for processes, wanted in ((self.workers, self.num_workers), (self.servers, self.num_servers)):
+        kinds: tuple[tuple[Role, dict[int, Worker], int], ...] = (
+            ("worker", self.workers, self.num_workers),
+            ("server", self.servers, self.num_servers),
+            ("evaluator", self.evaluators, 0 if self.observer is None else 1),
+        )
+        for role, processes, wanted in kinds:
             while len(processes) < wanted:
                 taken = {one.slot for one in processes.values()}
                 processes[self._next] = Worker(slot=min(set(range(wanted)) - taken, default=0))
-                actions.append(e.Start(self._next, "server" if processes is self.servers else "worker"))
+                actions.append(e.Start(self._next, role))
                 self._next += 1
         return actions
 
@@ -119,8 +131,12 @@ class Machine:
         if self.outcome is not None:
             return []
         worker = getattr(event, "worker", None)
+        if worker in self.servers:
+            return self._hear_server(worker, event, now)
+        if worker in self.evaluators and self.observer is not None:
+            return self._hear_evaluator(self.observer, worker, event, now)
         if worker is not None and worker not in self.workers:
-            return self._hear_server(worker, event, now) if worker in self.servers else []
+            return []
         match event:
             case e.Placed():
                 self.workers[event.worker].is_placed = True
@@ -210,7 +226,53 @@ class Machine:
             return actions + self._end(e.Outcome("failed", None, cause, id_, died=True))
         return actions + (self.start() if self.replace and len(self._finished) < self.num_workers else [])
 
+    # The evaluator: nobody waits for it, and training goes on without it
+
+    def _hear_evaluator(self, observer: Observer, id_: int, event: e.Event, now: float) -> list[e.Action]:
+        match event:
+            case e.Placed():
+                self.evaluators[id_].is_placed = True
+            case e.Ready():
+                self.evaluators[id_].address = event.address
+                return self._ask_evaluator(observer)
+            case e.Heartbeat():
+                self.watch.heard(id_, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
+            case e.Evaluation():
+                results = observer.add(event.step, event.leaf, event.result)
+                if results is not None:
+                    row = {"kind": "eval", "step": event.step, **self.scores.rate(event.step, results)}
+                    return [e.Record(row), *self._ask_evaluator(observer), *self._end_if_finished()]
+            case e.Raised():
+                return self._lose_evaluator(observer, id_, event.message.strip().splitlines()[-1], for_good=True)
+            case e.Gone():
+                return self._lose_evaluator(observer, id_, f"it {event.how}", for_good=False)
+        return []
+
+    def _ask_evaluator(self, observer: Observer) -> list[e.Action]:
+        ready = [id_ for id_, process in self.evaluators.items() if process.address is not None]
+        good = observer.take() if ready else None
+        return [] if good is None else [e.Send(ready[0], {"type": "evaluate", "step": good.step, "name": good.name})]
+
+    def _lose_evaluator(self, observer: Observer, id_: int, why: str, for_good: bool) -> list[e.Action]:
+        del self.evaluators[id_]
+        self.watch.forget(id_)
+        goes_on = observer.fail() and not for_good
+        if not goes_on:
+            self.observer = None
+        text = f"evaluator {id_} is gone ({why})" + ("" if goes_on else "; training goes on without one")
+        return [e.Kill(id_), e.Warn(text), *(self.start() if goes_on else []), *self._end_if_finished()]
+
+    def _is_observing(self) -> bool:
+        """Whether the evaluator is still at what it was given: the end of the job waits for that, and nothing else."""
+        is_there = any(process.address is not None for process in self.evaluators.values())
+        return self.observer is not None and is_there and not self.observer.is_idle
+
     # Membership
+
+    @property
+    def everyone(self) -> dict[int, Worker]:
+        """Every process that is alive, whatever it does."""
+        return {**self.workers, **self.servers, **self.evaluators}
 
     @property
     def members(self) -> list[int]:
@@ -369,6 +431,8 @@ class Machine:
         """Nothing that came after the last verified snapshot counts."""
         self.scores.go_back(*verification.scores)
         self.saving.go_back(self._number, verification.verified)
+        if self.observer is not None:
+            self.observer.go_back(verification.verified)
         self._finished.clear()
         return e.RollBack(verification.verified)
 
@@ -502,12 +566,14 @@ class Machine:
 
     def _on_tick(self, now: float) -> list[e.Action]:
         actions: list[e.Action] = []
-        placed = [id_ for id_, process in (*self.workers.items(), *self.servers.items()) if process.is_placed]
+        placed = [id_ for id_, process in self.everyone.items() if process.is_placed]
         for id_, how in self.watch.stuck(placed, now).items():
             if id_ in self.workers:  # and not gone with one that was removed before
                 actions += self._remove(id_, how, kill=True)
             elif id_ in self.servers:
                 actions += self._remove_server(id_, how, kill=True)
+            elif id_ in self.evaluators and self.observer is not None:
+                actions += self._lose_evaluator(self.observer, id_, f"it {how}", for_good=False)
             if self.outcome is not None:
                 return actions
         if self.watch.has_unexplained_reports(now):
@@ -605,6 +671,9 @@ class Machine:
         keep: list[e.Action] = [e.KeepCheckpoint(event.step, event.name, event.digest)]
         if event.reason == "stop":
             return keep + self._end(e.Outcome("stopped", event.digest, self.stopping or ""))
+        if self.observer is not None and event.step < self.saving.last_step:  # the workers evaluate the last one
+            self.observer.offer(Good(event.step, event.name))
+            keep += self._ask_evaluator(self.observer)
         return keep + self._end_if_finished()
 
     def _on_checkpoint_failed(self, event: e.CheckpointFailed, now: float) -> list[e.Action]:
@@ -631,7 +700,7 @@ class Machine:
             return self._fail(f"the replicas differ at the end, which must not happen ({listing})")
         if not self.saving.is_complete:
             return [] if self.saving.asked in ("final", "stop") else self._ask_for_checkpoint("final")
-        return self._end(e.Outcome("finished", digests.pop()))
+        return [] if self._is_observing() else self._end(e.Outcome("finished", digests.pop()))
 
     def _on_stop(self, event: e.StopRequested) -> list[e.Action]:
         if self.stopping is not None:

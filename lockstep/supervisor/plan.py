@@ -40,6 +40,10 @@ class Plan:
     """Directories of the user's own code."""
 
     @property
+    def has_evaluator(self) -> bool:
+        return self.job.evaluator != "none" and not self.evaluate_only
+
+    @property
     def first_step(self) -> int:
         return self.checkpoint.step if self.checkpoint is not None else 0
 

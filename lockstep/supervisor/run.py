@@ -27,6 +27,7 @@ from lockstep.supervisor import messages, transfers
 from lockstep.supervisor.archive import Archive, stored_probe
 from lockstep.supervisor.control import Control
 from lockstep.supervisor.machine import Machine
+from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.plan import Plan, Result
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.saving import Saving
@@ -72,6 +73,7 @@ class Supervisor:
             probe=None if plan.evaluate_only else stored_probe(plan.directory),
             allow_mixed=plan.job.allow_mixed,
             rounds=strategies.rounds(plan.job, plan.num_steps),
+            observer=Observer(plan.num_evaluation_leaves) if plan.has_evaluator else None,
         )
         self._engine = ENGINES[plan.job.engine].build(self._site())
         self._control = Control(self._token, self)
@@ -118,7 +120,7 @@ class Supervisor:
             await self._over.wait()
         finally:
             self._control.send_all({"type": "shutdown"})
-            for worker in [*self._machine.workers, *self._machine.servers]:
+            for worker in self._machine.everyone:
                 if not self._control.is_connected(worker):
                     self._engine.kill(worker)  # still importing; it would not hear
             await self._engine.close(GRACE_SECONDS)
@@ -137,6 +139,7 @@ class Supervisor:
         if self._machine.num_servers:
             role = "driver" if job.strategy == "driver" else "server"
             workers += f" and {job.servers} {role}" + ("s" if job.servers > 1 else "")
+        workers += " and an evaluator" if plan.has_evaluator else ""
         return (
             f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
             f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
@@ -147,6 +150,7 @@ class Supervisor:
         return Site(
             num_workers=job.workers,
             num_servers=0 if plan.evaluate_only else job.servers,
+            evaluator=job.evaluator if plan.has_evaluator else "none",
             min_workers=job.min_workers or None,
             threads=plan.recipe.threads,
             uses_gpus=plan.recipe.device == "cuda",
@@ -186,11 +190,11 @@ class Supervisor:
 
     async def welcome(self, worker: int) -> Message | None:
         """What a worker must know to set itself up; None for one that is not expected."""
-        plan, servers = self._plan, self._machine.servers
-        known = {**self._machine.workers, **servers}.get(worker)
+        plan, known = self._plan, self._machine.everyone.get(worker)
         if known is None:
             return None
-        needs_state = worker not in servers or self._machine.servers_hold_state
+        role = self._roles[worker]
+        needs_state = role == "worker" or (role == "server" and self._machine.servers_hold_state)
         path = await self._choose_checkpoint(worker) if needs_state else None
         return {
             "type": "welcome",
@@ -223,6 +227,8 @@ class Supervisor:
     async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None:
         """Send a checkpoint to a worker that cannot see it."""
         path = self._loading.get(worker)
+        if name in self._observed and self._roles[worker] == "evaluator":
+            path = self._plan.directory.checkpoints / name
         await transfers.send(path if path is not None and path.name == name else None, writer)
 
     async def store(self, worker: int, reader: asyncio.StreamReader) -> Message:
@@ -265,7 +271,7 @@ class Supervisor:
 
     def _on_ready(self, worker: int, message: Message) -> None:
         self._loading.pop(worker, None)
-        if self._roles[worker] == "server":
+        if self._roles[worker] != "worker":
             self._handle(e.Ready(worker, message["address"], step=-1))
             return
         needed, free = 2 * message["state_bytes"], shutil.disk_usage(self._plan.directory.path).free
@@ -369,8 +375,8 @@ class Supervisor:
                 case e.Record():
                     self._record(action.row)
                 case e.KeepCheckpoint():
-                    living = {**self._machine.workers, **self._machine.servers}
-                    in_use = {path.name for worker, path in self._loading.items() if worker in living}
+                    living = self._machine.everyone
+                    in_use = {path.name for worker, path in self._loading.items() if worker in living} | self._observed
                     self._archive.keep(action, {best["step"] for best in self._machine.bests}, in_use)
                 case e.DiscardCheckpoint():
                     self._archive.discard(action.name, action.digest)
@@ -388,6 +394,10 @@ class Supervisor:
                     state, digest = action.outcome.state, action.outcome.digest
                     self._record({"kind": "end", "state": state, "digest": digest, **mark})
                     self._over.set()
+
+    @property
+    def _observed(self) -> set[str]:
+        return set() if self._machine.observer is None else self._machine.observer.names
 
     def _record(self, row: dict[str, Any]) -> None:
         self._archive.record(row, self._machine.scores.best)

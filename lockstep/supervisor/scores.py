@@ -31,8 +31,12 @@ class Scores:
             raise Contradiction(f"leaf {leaf} of the test set was evaluated twice, with different results")
         if len(results) < self.num_leaves:
             return None
-        figures = combine(self._results.pop(step))
         self.evaluated = step
+        return self.rate(step, self._results.pop(step))
+
+    def rate(self, step: int, results: dict[int, LeafResult]) -> dict[str, Any]:
+        """The figures of an evaluation that is complete, next to the best so far."""
+        figures = combine(results)
         if self.best is None or figures["top1"] > self.best["top1"]:
             self.best = {"top1": figures["top1"], "step": step}
         marks = {"held_out": True} if self.held_out else {}
