@@ -25,6 +25,7 @@ from lockstep import metrics
 
 GLOBAL_BATCH = 128
 RECIPES = ROOT / "bench" / "recipes.py"
+LOCKSTEP = (sys.executable, "-m", "lockstep")
 TIME_LIMIT_SECONDS = 300.0
 SAMPLE_SECONDS = 0.1
 PEER_VARIABLES = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -110,8 +111,18 @@ def bare(directory: Path, recipe: str, *, world: int, leaves: int, steps: int) -
     return _peers("bench.peers.bare", directory, recipe, world, leaves, steps)
 
 
-def ddp(directory: Path, recipe: str, *, world: int, leaves: int, steps: int) -> list[PeerRun]:
-    return _peers("bench.peers.ddp", directory, recipe, world, leaves, steps)
+def ddp(
+    directory: Path,
+    recipe: str,
+    *,
+    world: int,
+    leaves: int,
+    steps: int,
+    places: Sequence[Sequence[str]] = (),
+    interface: str = "lo",
+) -> list[PeerRun]:
+    """`places` are commands that lead to another host each, one for every rank; `interface` is how they meet."""
+    return _peers("bench.peers.ddp", directory, recipe, world, leaves, steps, places, interface)
 
 
 def objects(directory: Path, recipe: str, *, world: int, leaves: int, steps: int, local_steps: int) -> PeerRun:
@@ -125,16 +136,37 @@ def objects(directory: Path, recipe: str, *, world: int, leaves: int, steps: int
     return PeerRun(**read_json(out))
 
 
-def _peers(module: str, directory: Path, recipe: str, world: int, leaves: int, steps: int) -> list[PeerRun]:
+def _peers(
+    module: str,
+    directory: Path,
+    recipe: str,
+    world: int,
+    leaves: int,
+    steps: int,
+    places: Sequence[Sequence[str]] = (),
+    interface: str = "lo",
+) -> list[PeerRun]:
     directory.mkdir(parents=True)
     outs = [directory / f"rank{rank}.json" for rank in range(world)]
     logs = [directory / f"rank{rank}.log" for rank in range(world)]
     with ExitStack() as stack:
         processes, started = [], time.time()
         for rank in range(world):
-            command = [sys.executable, "-m", module, f"{RECIPES}:{recipe}", "--leaves", str(leaves)]
-            command += ["--steps", str(steps), "--rank", str(rank), "--world", str(world), "--out", str(outs[rank])]
-            processes.append(stack.enter_context(started_process(command, logs[rank], PEER_VARIABLES)))
+            command = [*(places[rank] if places else ()), sys.executable, "-m", module, f"{RECIPES}:{recipe}"]
+            command += [
+                "--leaves",
+                str(leaves),
+                "--steps",
+                str(steps),
+                "--rank",
+                str(rank),
+                "--world",
+                str(world),
+                "--out",
+                str(outs[rank]),
+            ]
+            variables = {**PEER_VARIABLES, "GLOO_SOCKET_IFNAME": interface}
+            processes.append(stack.enter_context(started_process(command, logs[rank], variables)))
         for process, log in zip(processes, logs, strict=True):
             finish(process, log, started)
     return [PeerRun(**read_json(out)) for out in outs]

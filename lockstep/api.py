@@ -177,6 +177,8 @@ def evaluate_run(
     """Evaluate a checkpoint of a run once: the newest good one, or the one that `checkpoint` says ("best", "last" or a
     step). Nothing in the run directory changes but logs."""
     request, display = request or Request(), display or Silent()
+    if request.listen is not None:
+        raise UserError("--listen is for training: an evaluation is over before a host has joined; leave it out")
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
     elsewhere = request.data is not None or request.eval_data is not None

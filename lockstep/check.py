@@ -159,9 +159,9 @@ def _nearest_power_of_two(number: int) -> int:
     return 1 << max(0, round(max(1, number)).bit_length() - 1)
 
 
-def check_workers(recipe: Recipe, workers: int) -> None:
-    if workers < 1:
-        raise UserError(f"the number of workers must be at least 1, not {workers}")
+def check_workers(recipe: Recipe, workers: int, least: int = 1) -> None:
+    if workers < least:
+        raise UserError(f"the number of workers must be at least {least}, not {workers}")
     if workers > recipe.leaves:
         raise UserError(
             f"{workers} workers cannot share {recipe.leaves} leaves, each needs at least one: take --workers "

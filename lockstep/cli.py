@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep import __version__, cli_reports, data_commands
+from lockstep import __version__, cli_join, cli_reports, data_commands
 from lockstep.arguments import Parser
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
@@ -102,6 +102,15 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--json", action="store_true", help="one JSON object per image and line")
     predict.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one"
+    )
+
+    cli_join.add_options(
+        add(
+            "join",
+            cli_join.join,
+            "take part in a run that listens on another host",
+            "lockstep join 192.0.2.7:4000",
+        )
     )
 
     stop = add("stop", _stop, "end a running job with a checkpoint", "lockstep stop last")
@@ -256,7 +265,11 @@ def _engine_options(command: argparse.ArgumentParser) -> None:
             help=f"`ray`: on as {what} nodes as possible",
         )
     command.add_argument("--cpus-per-worker", type=int, metavar="C", help="cores that a scheduler reserves for each")
-    command.add_argument("--listen", metavar="ADDRESS", help="let other hosts join with `lockstep join`")
+    command.add_argument(
+        "--listen",
+        metavar="ADDRESS[:PORT]",
+        help="let other hosts take part; shows what to type there: `lockstep join`",
+    )
     command.add_argument(
         "--min-workers", type=int, metavar="M", help="begin, and go on, with M workers while there is no room for more"
     )

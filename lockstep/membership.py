@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
-from lockstep import wire
+from lockstep import parent, wire
 from lockstep.generation import Generation, solo
 from lockstep.wire import Message
 
@@ -217,4 +217,4 @@ def _end(reason: str | None) -> NoReturn:
         print(f"lockstep worker: {reason}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if reason is None else 3)
+    os._exit(0 if reason is None else parent.LOST)

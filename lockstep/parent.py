@@ -7,6 +7,9 @@ import os
 import signal
 import sys
 
+LOST = 3
+"""The exit code of a process that ends because whoever it belongs to is gone: like a death, and nobody's mistake."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -17,4 +20,4 @@ def follow() -> None:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):  # it had died before we asked
-        os._exit(3)
+        os._exit(LOST)

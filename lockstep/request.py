@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import device, engines, host, models, recipefile, references, strategies
+from lockstep import addresses, device, engines, host, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, paths
@@ -182,7 +182,7 @@ def default_workers(recipe: Recipe) -> int:
 def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     strategy = request.strategy or (stored.strategy if stored else "allreduce")
     job = Job(
-        workers=_first_given(request.workers, stored.workers if stored else None, default_workers(recipe)),
+        workers=_first_given(request.workers, (stored.workers or None) if stored else None, default_workers(recipe)),
         strategy=strategy,
         **strategy_options(request, strategy, stored),
         **engine_options(request, stored),
@@ -205,12 +205,13 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
             f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
         )
     check_loggers(names_of(job))
-    check_workers(recipe, job.workers)
+    check_workers(recipe, job.workers, least=0 if job.listen else 1)
     check_strategy_options(job, recipe)
     if stored is not None:
         strategies.check_same_bits(job, stored)
-    if not 0 <= job.min_workers <= job.workers:
-        raise UserError(f"--min-workers takes 1 to {job.workers}, the number of --workers, not {job.min_workers}")
+    most, of_what = (recipe.leaves, "--leaves") if job.listen else (job.workers, "--workers")
+    if not 0 <= job.min_workers <= most:
+        raise UserError(f"--min-workers takes 1 to {most}, the number of {of_what}, not {job.min_workers}")
     return job
 
 
@@ -221,6 +222,8 @@ def engine_options(request: Request, stored: Job | None) -> dict[str, Any]:
     engines.check_engine(engine, given)
     if given.get("cpus_per_worker", 1) < 1:
         raise UserError(f"--cpus-per-worker takes a number of at least 1, not {given['cpus_per_worker']}")
+    if "listen" in given:
+        addresses.to_listen(given["listen"])
     kept = engines.ENGINES[engine].options - {"listen"} if stored is not None and stored.engine == engine else ()
     return {"engine": engine, **{name: getattr(stored, name) for name in kept}, **given}
 
@@ -259,6 +262,8 @@ def _first_given(*values: int | None) -> int:
 
 def cost_of_workers(recipe: Recipe, workers: int) -> str | None:
     """What a number of workers that does not divide the leaves costs, in words."""
+    if workers == 0:
+        return "no worker runs here: training begins when a host joins"
     effective = tree.effective_members(recipe.leaves, workers)
     if effective == workers:
         return None

@@ -156,6 +156,11 @@ def stop_and_compare(process: subprocess.Popen[str], name: str, *options: str, r
     losses, unless not all of them could be written. Returns what it had shown."""
     stopped = run("stop", name)
     assert stopped.returncode == 0, stopped.stderr
+    return compare_stopped(process, name, *options, rows=rows)
+
+
+def compare_stopped(process: subprocess.Popen[str], name: str, *options: str, rows: bool = True) -> str:
+    """The same for a run that has been asked to stop already."""
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 143, shown
     newest, _ = checkpoint.newest_good(Path("runs") / name / "checkpoints")

@@ -17,7 +17,20 @@ from lockstep.recipes.demo import demo
 from tests.conftest import REPOSITORY, Command, run, start
 from tests.test_resume import TINY
 
-COMMANDS = ["train", "resume", "evaluate", "predict", "stop", "resize", "digest", "recipes", "runs", "config", "data"]
+COMMANDS = [
+    "train",
+    "resume",
+    "evaluate",
+    "predict",
+    "stop",
+    "resize",
+    "join",
+    "digest",
+    "recipes",
+    "runs",
+    "config",
+    "data",
+]
 COMMANDS += ["doctor", "demo"]
 
 

@@ -86,13 +86,17 @@ class Entry:
 
 
 def _local(site: Site) -> Engine:
+    if site.listen is not None:
+        from lockstep.engines.hosts import Hosts
+
+        return Hosts(site)
     from lockstep.engines.local import Local
 
     return Local(site)
 
 
 ENGINES: dict[str, Entry] = {
-    "local": Entry("processes on this machine", _local),
+    "local": Entry("processes on this machine, and on hosts that join", _local, options=frozenset({"listen"})),
 }
 
 OPTIONS = {

@@ -9,6 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import Process
 
+from lockstep import parent
 from lockstep.engines import Command, OnExit, Site
 
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
@@ -19,6 +20,7 @@ class Local:
     assigns_devices = False
 
     def __init__(self, site: Site) -> None:
+        self._interface = {} if site.listen else {"GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE}
         self._processes: dict[int, Process] = {}
         self._watchers: set[asyncio.Task[None]] = set()
         self._unwanted: set[int] = set()
@@ -28,7 +30,7 @@ class Local:
         """There is nothing to get hold of."""
 
     async def start(self, command: Command, on_exit: OnExit) -> None:
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": LOOPBACK_INTERFACE, **command.environment}
+        environment = {**os.environ, **self._interface, **command.environment}
         environment["LOCKSTEP_PARENT"] = str(os.getpid())
         command.log.parent.mkdir(parents=True, exist_ok=True)
         with command.log.open("ab") as log:
@@ -49,15 +51,15 @@ class Local:
 
     async def _watch(self, id_: int, process: Process, on_exit: OnExit) -> None:
         status = await process.wait()
-        _kill_session(process.pid)
-        on_exit(id_, describe_status(status), status < 0)
+        kill_session(process.pid)
+        on_exit(id_, describe_status(status), is_death(status))
 
     def kill(self, id_: int) -> None:
         process = self._processes.get(id_)
         if process is None:
             self._unwanted.add(id_)
         elif process.returncode is None:
-            _kill_session(process.pid)
+            kill_session(process.pid)
 
     async def close(self, grace_seconds: float) -> None:
         if self._watchers:
@@ -68,10 +70,15 @@ class Local:
             await asyncio.wait(list(self._watchers))
 
 
-def _kill_session(pid: int) -> None:
+def kill_session(pid: int) -> None:
     """The process was started as the leader of its own session and group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def is_death(status: int) -> bool:
+    """Whether a process ended by no mistake of its own: by a signal, or because it has lost whom it belongs to."""
+    return status < 0 or status == parent.LOST
 
 
 def describe_status(status: int) -> str:

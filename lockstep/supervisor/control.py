@@ -7,6 +7,7 @@ import hmac
 from typing import Protocol
 
 from lockstep import wire
+from lockstep.engines.hosts import Send
 from lockstep.wire import Message
 
 HANDSHAKE_SECONDS = 10.0
@@ -29,20 +30,36 @@ class Owner(Protocol):
     def on_command(self, command: Message) -> Message: ...
 
 
-class Control:
-    """Listens on one address; hands every message of an authenticated process to its owner."""
+class HostOwner(Protocol):
+    """Whoever looks after hosts that join."""
 
-    def __init__(self, token: str, owner: Owner) -> None:
+    def on_join(self, hello: Message, peer: str, send: Send) -> int | None:
+        """The number of a host whose agent shows the token; None for one that was told why it may not take part."""
+
+    def on_message(self, number: int, message: Message) -> None: ...
+
+    def on_end(self, number: int) -> None: ...
+
+
+class Control:
+    """Listens on one address; hands every message of an authenticated process to its owner, and those of hosts that
+    join to theirs."""
+
+    def __init__(self, token: str, owner: Owner, hosts: HostOwner | None = None) -> None:
         self._token = token
         self._owner = owner
+        self._hosts = hosts
         self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._agents: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.address = ""
+        self.port = 0
 
-    async def start(self, host: str) -> None:
-        self._server = await asyncio.start_server(self._serve, host, 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.address = f"{host}:{port}"
+    async def start(self, host: str, port: int = 0, shown: str | None = None) -> None:
+        """`shown` is the address by which others find it, if that is another one."""
+        self._server = await asyncio.start_server(self._serve, host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.address = f"{shown or host}:{self.port}"
 
     def send(self, worker: int, message: Message) -> None:
         writer = self._writers.get(worker)
@@ -65,7 +82,7 @@ class Control:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for writer in self._writers.values():
+        for writer in [*self._writers.values(), *self._agents]:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,6 +90,9 @@ class Control:
         try:
             hello = await self._greet(reader)
             if hello is None:
+                return
+            if "agent" in hello:
+                await self._serve_agent(hello, reader, writer)
                 return
             if "command" in hello:
                 writer.write(wire.encode(self._owner.on_command(hello["command"])))
@@ -97,6 +117,27 @@ class Control:
                 del self._writers[worker]
                 self._owner.on_end(worker)
 
+    async def _serve_agent(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The connection of a host that joins, to its end."""
+
+        def send(message: Message) -> None:
+            if not writer.is_closing():
+                writer.write(wire.encode(message))
+
+        if self._hosts is None:
+            send({"type": "refused", "sentence": "this run takes no other hosts: start or resume it with --listen"})
+            return
+        number = self._hosts.on_join(hello, str(writer.get_extra_info("peername")[0]), send)
+        if number is None:
+            return
+        self._agents.add(writer)
+        try:
+            while True:
+                self._hosts.on_message(number, await wire.read_frame(reader))
+        finally:
+            self._agents.discard(writer)
+            self._hosts.on_end(number)
+
     async def _transfer(self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A checkpoint to or from a worker that is connected already."""
         if hello["id"] not in self._writers:
@@ -116,7 +157,9 @@ class Control:
             return None
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             return None
-        if hello.get("version") != wire.PROTOCOL_VERSION:
+        if isinstance(hello.get("agent"), dict):
+            return hello  # whatever its version: it is told what is wrong
+        if hello.get("version") != wire.PROTOCOL_VERSION or "agent" in hello:
             return None
         is_command, is_worker = isinstance(hello.get("command"), dict), isinstance(hello.get("id"), int)
         return hello if is_command or is_worker else None

@@ -19,6 +19,8 @@ class Placed:
     """The engine has found room for a process and has started it."""
 
     worker: int
+    host: str = ""
+    """Where, if that is a host that joined."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,26 @@ class Resize:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A host has room for so many workers more."""
+
+    host: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """A host that had joined is gone, with its workers."""
+
+    host: str
+    workers: tuple[int, ...]
+    room: int
+    """How many workers fit on those that are left."""
+    is_loss: bool
+    """Whether it went without a word."""
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """Ctrl-C, a signal or `lockstep stop`: end with a checkpoint."""
 
@@ -198,6 +220,8 @@ Event = (
     | Gone
     | CheckpointTime
     | Resize
+    | Joined
+    | Left
     | StopRequested
 )
 

@@ -37,6 +37,8 @@ class Worker:
 
     is_placed: bool = False
     """Whether it has been started, or waits for room."""
+    host: str = ""
+    """Where it runs, if that is a host that joined: what is wrong there does not end the job."""
     address: str | None = None
     """None until it is ready."""
     step: int = NO_STATE
@@ -140,6 +142,7 @@ class Machine:
         match event:
             case e.Placed():
                 self.workers[event.worker].is_placed = True
+                self.workers[event.worker].host = event.host
                 return []
             case e.Ready():
                 return self._on_ready(event)
@@ -176,6 +179,10 @@ class Machine:
                 return self._ask_for_checkpoint("time")
             case e.Resize():
                 return self._on_resize(event)
+            case e.Joined():
+                return self._on_joined(event)
+            case e.Left():
+                return self._on_left(event)
             case e.StopRequested():
                 return self._on_stop(event)
 
@@ -292,7 +299,7 @@ class Machine:
         if self.outcome is not None:
             return actions
         if event.worker not in self.workers:  # refused; perhaps it was the last one that was waited for
-            return actions + ([] if self.members else self._propose())
+            return actions + self._propose_if_none()
         self._causes.append("join")
         return actions + self._propose()
 
@@ -303,7 +310,7 @@ class Machine:
             mine = self.workers[id_].probe
             if self.probe is None or mine is None or mine.digest == self.probe.digest:
                 continue
-            what = probes.describe_difference(mine, self.probe)
+            what, is_guest = probes.describe_difference(mine, self.probe), bool(self.workers[id_].host)
             if self.allow_mixed:
                 actions += [
                     self._record("mixed", worker=id_, what=what),
@@ -311,7 +318,7 @@ class Machine:
                 ]
                 continue
             actions += self._refuse(id_, f"it computes other bits than this run: {what}")
-            if not self.workers:
+            if not self.workers and not is_guest:
                 sentence = (
                     f"worker {id_} computes other bits than this run: {what}; train it where it began, start a new "
                     "run, or give --allow-mixed and lose the promise of one digest"
@@ -321,23 +328,31 @@ class Machine:
 
     def _refuse(self, worker: int, why: str) -> list[e.Action]:
         """Go on without a process that cannot take part; another one like it could not either, so none is started."""
+        where = f" on {host}" if (host := self.workers[worker].host) else ""
         self._drop(worker)
         self.num_workers -= 1
         return [
             self._record("refused", worker=worker, what=why),
-            e.Warn(f"worker {worker} is refused, because {why}" + ("; the others go on" if self.workers else "")),
+            e.Warn(
+                f"worker {worker}{where} is refused, because {why}" + ("; the others go on" if self.workers else "")
+            ),
             e.Kill(worker),
         ]
 
     def _is_dispensable(self, worker: int) -> bool:
-        """A process that has not come so far as to be a member, while others are."""
-        return worker not in self.members and bool(self.members)
+        """A process that has not come so far as to be a member, while others are, or may be."""
+        return worker not in self.members and (bool(self.members) or bool(self.workers[worker].host))
 
     def _on_raised(self, event: e.Raised) -> list[e.Action]:
         if self._is_dispensable(event.worker):
-            return self._refuse(event.worker, f"it cannot set itself up: {event.message.strip().splitlines()[-1]}")
+            why = f"it cannot set itself up: {event.message.strip().splitlines()[-1]}"
+            return self._refuse(event.worker, why) + self._propose_if_none()
         place = "" if event.user or not event.where else f"{event.where}: "
         return self._end(e.Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
+
+    def _propose_if_none(self) -> list[e.Action]:
+        """Begin, if only the one that was refused was waited for."""
+        return [] if self.members else self._propose()
 
     def _propose(self) -> list[e.Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
@@ -507,7 +522,7 @@ class Machine:
 
     def _on_gone(self, event: e.Gone) -> list[e.Action]:
         if not event.is_death and self._is_dispensable(event.worker):
-            return self._refuse(event.worker, f"it {event.how}")
+            return self._refuse(event.worker, f"it {event.how}") + self._propose_if_none()
         if not event.is_death:
             return self._end(e.Outcome("failed", None, event.how, event.worker, died=True))
         return self._remove(event.worker, event.how)
@@ -527,11 +542,15 @@ class Machine:
             return actions
         if not self.workers:
             return actions + self._end_dead(worker)
+        return actions + self._go_on(was_member, awaited)
+
+    def _go_on(self, was_member: bool, awaited: bool) -> list[e.Action]:
+        """Without someone who was a member, or whose promise was awaited."""
         if awaited and self.members:
-            return actions + self._announce_if_promised()
+            return self._announce_if_promised()
         if was_member or self.generation is None or not self.members:
-            actions += self._propose()
-        return actions
+            return self._propose()
+        return []
 
     def _end_dead(self, worker: int) -> list[e.Action]:
         first = self._streak[0] if self._streak else "nobody is left who has the verified state"
@@ -550,6 +569,37 @@ class Machine:
             self._drop(worker)
             actions.append(e.Kill(worker))
         return actions + (self._propose() if surplus else self.start())
+
+    def _on_joined(self, event: e.Joined) -> list[e.Action]:
+        """As many more workers as there are leaves for; beyond that the room is spare."""
+        wanted = self.num_workers if self.replace else len(self.workers)
+        self.num_workers = min(wanted + event.slots, self.num_leaves)
+        return [self._record("host", host=event.host, what="joined", slots=event.slots), *self.start()]
+
+    def _on_left(self, event: e.Left) -> list[e.Action]:
+        """Its workers are replaced only where there was room to spare. A loss is a death, but never one of a crash
+        loop; if nobody is left, the next host that joins goes on."""
+        gone = [id_ for id_ in event.workers if id_ in self.workers]
+        self.num_workers = min(self.num_workers, event.room)
+        waiting = [id_ for id_, worker in self.workers.items() if not worker.is_placed and id_ not in gone]
+        gone += waiting[: max(0, len(self.workers) - len(gone) - self.num_workers)]
+        actions: list[e.Action] = [self._record("host", host=event.host, what="lost" if event.is_loss else "left")]
+        was_member = not set(gone).isdisjoint(self.members)
+        awaited = self._forming is not None and not self._forming.awaited.isdisjoint(gone)
+        for id_ in gone:
+            if event.is_loss and self.workers[id_].address is not None:
+                self.losses.deaths += 1
+                how = f"was lost with its host {event.host}"
+                actions.append(self._record("death", worker=id_, role="worker", how=how))
+            self._drop(id_)
+            actions.append(e.Kill(id_))
+        if gone:
+            self._causes.append("death" if event.is_loss else "leave")
+            actions += self.start() if self.replace and len(self._finished) < self.num_workers else []
+            actions += self._go_on(was_member, awaited)
+        if not self.workers and self.stopping is not None:
+            actions += self._end(e.Outcome("stopped", None, self.stopping))
+        return actions
 
     # Time
 
@@ -703,8 +753,9 @@ class Machine:
         return [] if self._is_observing() else self._end(e.Outcome("finished", digests.pop()))
 
     def _on_stop(self, event: e.StopRequested) -> list[e.Action]:
-        if self.stopping is not None:
-            return self._end(e.Outcome("stopped", None, event.reason))  # asked twice: at once, without a checkpoint
+        if self.stopping is not None or not self.workers:
+            # Asked twice, or nobody is there who could write a checkpoint: at once, without one.
+            return self._end(e.Outcome("stopped", None, event.reason))
         self.stopping = event.reason
         return self._ask_for_checkpoint("stop")
 

@@ -12,20 +12,23 @@ import itertools
 import secrets
 import shutil
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, device, strategies
+from lockstep import addresses, checkpoint, device, strategies
 from lockstep.config import to_plain
 from lockstep.engines import ENGINES, Command, Role, Site
+from lockstep.engines.hosts import Hosts, log_on
 from lockstep.progress import Display, Sturdy
 from lockstep.supervisor import events as e
 from lockstep.supervisor import messages, transfers
-from lockstep.supervisor.archive import Archive, stored_probe
+from lockstep.supervisor.archive import ADDRESS_FILE, Archive, stored_probe
 from lockstep.supervisor.control import Control
+from lockstep.supervisor.guests import Guests, invitation
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.plan import Plan, Result
@@ -76,7 +79,9 @@ class Supervisor:
             observer=Observer(plan.num_evaluation_leaves) if plan.has_evaluator else None,
         )
         self._engine = ENGINES[plan.job.engine].build(self._site())
-        self._control = Control(self._token, self)
+        self._hosts = self._engine if isinstance(self._engine, Hosts) else None
+        self._guests = None if self._hosts is None else self._take_guests(self._hosts)
+        self._control = Control(self._token, self, self._guests)
         verified = None if self._machine.verification is None else plan.first_step
         self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
         self._over = asyncio.Event()
@@ -84,6 +89,8 @@ class Supervisor:
         self._exits: set[int] = set()
         self._roles: dict[int, Role] = {}
         """Of all processes that were ever started."""
+        self._places: dict[int, str] = {}
+        """The hosts that joined, of the processes that run there."""
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,7 +118,7 @@ class Supervisor:
         plan = self._plan
         try:
             await self._engine.open()
-            await self._control.start(self._engine.host)
+            await self._listen()
             if not plan.evaluate_only:
                 self._archive.announce(self._control.address, self._token)
             self._do(self._machine.start())
@@ -120,6 +127,8 @@ class Supervisor:
             await self._over.wait()
         finally:
             self._control.send_all({"type": "shutdown"})
+            if self._guests is not None:
+                self._guests.end(self._outcome)
             for worker in self._machine.everyone:
                 if not self._control.is_connected(worker):
                     self._engine.kill(worker)  # still importing; it would not hear
@@ -130,6 +139,23 @@ class Supervisor:
             if not plan.evaluate_only:
                 self._archive.withdraw()
             self._display.close()
+
+    async def _listen(self) -> None:
+        """Where processes find the supervisor, and other hosts if they may."""
+        if self._hosts is None:
+            await self._control.start(self._engine.host)
+            return
+        place = self._hosts.place
+        try:
+            await self._control.start(place.bind, place.port, place.host)
+        except OSError as error:  # somebody else was faster
+            raise addresses.cannot_listen(str(self._plan.job.listen), error) from None
+        file = None if sys.stderr.isatty() else self._plan.directory.path / ADDRESS_FILE
+        for line in invitation(place, self._control.port, self._token, file):
+            self._display.note(line)
+
+    def _take_guests(self, hosts: Hosts) -> Guests:
+        return Guests(hosts, self._machine, self._plan.directory, self._handle, self._display.note, time.monotonic)
 
     def _title(self) -> str:
         plan, recipe, job = self._plan, self._plan.recipe, self._plan.job
@@ -180,7 +206,7 @@ class Supervisor:
             role = "evaluator"
         elif role == "server" and self._plan.job.strategy == "driver":
             role = "driver"
-        return self._plan.directory.log(role, worker)
+        return log_on(self._plan.directory.log(role, worker), self._places.get(worker, ""))
 
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
@@ -337,9 +363,13 @@ class Supervisor:
     async def _ticker(self) -> None:
         for count in itertools.count():
             await asyncio.sleep(TICK_SECONDS)
+            if self._guests is not None:  # first: a worker that is silent is lost with its host, if that is silent too
+                self._guests.tick()
             self._handle(e.Tick())
             if count % TICKS_PER_PING == 0:
                 self._control.send_all({"type": "ping"})
+                if self._guests is not None:
+                    self._guests.ping()
 
     async def _start(self, worker: int) -> None:
         try:
@@ -347,7 +377,9 @@ class Supervisor:
         except OSError as error:
             self._handle(e.Gone(worker, f"could not be started: {error}", is_death=False))
         else:
-            self._handle(e.Placed(worker))
+            if self._hosts is not None:
+                self._places[worker] = self._hosts.host_of(worker)
+            self._handle(e.Placed(worker, self._places.get(worker, "")))
 
     def _handle(self, event: e.Event) -> None:
         try:
@@ -401,6 +433,8 @@ class Supervisor:
 
     def _record(self, row: dict[str, Any]) -> None:
         self._archive.record(row, self._machine.scores.best)
+        if row["kind"] == "refused" and self._guests is not None:
+            self._guests.on_refused(row["worker"], row["what"])
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -101,6 +101,7 @@ class Simulation:
         servers: int = 0,
         backup: bool = False,
         local_steps: int = 1,
+        hosts: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.backup = backup
@@ -127,6 +128,7 @@ class Simulation:
             rounds=self.rounds,
         )
         self.leaves, self.last, self.failures = leaves, last, failures
+        self.hosts, self.room = hosts, workers
         self.models: dict[int, Model] = {}
         self.contributed: dict[tuple[int, int], dict[int, set[int]]] = {}
         self.wrongs: dict[tuple[int, int], set[str]] = {}
@@ -157,6 +159,8 @@ class Simulation:
         choice = self.random.random()
         if self.failures and choice < 0.02:
             self.fail()
+        elif self.hosts and not self.machine.workers:
+            self.change_hosts()
         elif self.cuts and choice < 0.03:
             self.cuts -= 1
             if len(self.models) > 1:
@@ -181,9 +185,12 @@ class Simulation:
     def fail(self) -> None:
         """One or several die at once, or stall, or the job is resized."""
         self.failures -= 1
+        if self.hosts and self.random.random() < 0.6:
+            self.change_hosts()
+            return
         ids = sorted(self.models)
         kind = self.random.random()
-        if kind < 0.1 and not any(model.flipped for model in self.models.values()):
+        if kind < 0.1 and not self.hosts and not any(model.flipped for model in self.models.values()):
             self.perform(self.machine.handle(e.Resize(self.random.randint(1, self.leaves))))
             return
         for id_ in self.random.sample(ids, min(len(ids), self.random.choice([1, 1, 1, 2, 3]))):
@@ -203,6 +210,21 @@ class Simulation:
         for model in self.models.values():
             if model.stalled and self.random.random() < 0.5:
                 model.stalled = False
+
+    def change_hosts(self) -> None:
+        """A host joins, or goes with some of the workers, in order or not; somebody always comes back."""
+        workers = sorted(self.machine.workers)
+        if workers and self.random.random() < 0.5:
+            gone = self.random.sample(workers, self.random.randint(1, len(workers)))
+            self.room -= len(gone)
+            for id_ in gone:
+                self.models.pop(id_, None)
+            left = e.Left("host", tuple(gone), self.room, is_loss=self.random.random() < 0.5)
+            self.perform(self.machine.handle(left))
+        if not self.machine.workers or self.random.random() < 0.5:
+            slots = self.random.randint(1, 3)
+            self.room += slots
+            self.perform(self.machine.handle(e.Joined("host", slots)))
 
     def members(self) -> list[Model]:
         """Those who have a state."""

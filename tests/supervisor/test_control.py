@@ -40,6 +40,27 @@ class Owner:
         return {"type": "ok", "heard": command}
 
 
+class HostOwner:
+    """Lets in whoever is called "welcome"."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, Message]] = []
+        self.ends: list[int] = []
+
+    def on_join(self, hello: Message, peer: str, send: Callable[[Message], None]) -> int | None:
+        is_welcome = hello["agent"].get("host") == "welcome"
+        send({"type": "welcome", "peer": peer} if is_welcome else {"type": "refused", "sentence": "no"})
+        return 7 if is_welcome else None
+
+    def on_message(self, number: int, message: Message) -> None:
+        if message["type"] == "nonsense":
+            raise wire.BadFrame("nonsense")
+        self.heard.append((number, message))
+
+    def on_end(self, number: int) -> None:
+        self.ends.append(number)
+
+
 def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int, Message]], list[int]]:
     """Run a control server and talk to it; what it let through, and whose connections ended."""
     owner = Owner()
@@ -176,3 +197,43 @@ def test_only_a_connected_worker_may_fetch_and_store_checkpoints() -> None:
         writer.close()
 
     assert scenario(talk)[0] == []
+
+
+async def answer_to(server: Control, greeting: Message) -> Message:
+    reader, writer = await connect(server)
+    writer.write(wire.encode(greeting))
+    answer = await asyncio.wait_for(wire.read_frame(reader), 5)
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+    return answer
+
+
+def test_an_agent_with_the_token_is_heard_until_it_talks_nonsense() -> None:
+    """One of another version is told so; one without the token hears nothing."""
+    hosts = HostOwner()
+
+    async def main() -> None:
+        server = Control("secret", Owner(), hosts)
+        await server.start("127.0.0.1")
+        assert await is_refused(server, wire.encode(hello(token="wrong", agent={"host": "welcome"})))
+        assert await is_refused(server, wire.encode(hello(agent="welcome")))
+        assert (await answer_to(server, hello(version=99, agent={"host": "other"})))["type"] == "refused"
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello(agent={"host": "welcome"})) + wire.encode({"type": "heartbeat"}))
+        assert await wire.read_frame(reader) == {"type": "welcome", "peer": "127.0.0.1"}
+        writer.write(wire.encode({"type": "nonsense"}) + wire.encode({"type": "heartbeat"}))
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        server.close()
+
+    asyncio.run(main())
+    assert hosts.heard == [(7, {"type": "heartbeat"})]
+    assert hosts.ends == [7]
+
+
+def test_a_run_that_does_not_listen_for_hosts_says_so() -> None:
+    async def talk(server: Control) -> None:
+        answer = await answer_to(server, hello(agent={"host": "welcome"}))
+        assert "--listen" in answer["sentence"]
+
+    assert scenario(talk) == ([], [])

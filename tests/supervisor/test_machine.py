@@ -453,3 +453,126 @@ def test_a_process_that_waits_for_room_is_not_given_up() -> None:
         one.handle(m.Heartbeat(0, 1, None, "exchange", None), float(second))
         assert one.handle(m.Tick(), float(second)) == []
     assert list(one.workers) == [0, 1]
+
+
+def starts(actions: list[m.Action]) -> list[int]:
+    return [a.worker for a in actions if isinstance(a, m.Start)]
+
+
+def rows(actions: list[m.Action], kind: str) -> list[dict[str, object]]:
+    return [a.row for a in actions if isinstance(a, m.Record) and a.row["kind"] == kind]
+
+
+def with_guests(workers: int = 1, slots: int = 1, leaves: int = 8) -> Machine:
+    """A running job that hosts have joined, each with one worker."""
+    one = Machine(num_workers=workers, num_leaves=leaves, secret="s", saving=Saving(9), scores=Scores(3))
+    for worker in starts(one.start()):
+        one.handle(m.Placed(worker))
+    for worker in range(workers):
+        one.handle(m.Ready(worker, f"host:{worker}", 0))
+    for slot in range(slots):
+        for guest in starts(one.handle(m.Joined(f"h{slot}", 1))):
+            one.handle(m.Placed(guest, f"h{slot}"))
+            one.handle(m.Ready(guest, f"host:{guest}", 0))
+            for member in one.members:
+                promise(one, member, 4)
+    return one
+
+
+def test_a_host_that_joins_raises_the_number_of_workers_up_to_that_of_leaves() -> None:
+    one = ready(machine(2))
+    actions = one.handle(m.Joined("h", 4))
+    assert starts(actions) == [2, 3, 4, 5]
+    assert rows(actions, "host") == [{"kind": "host", "host": "h", "what": "joined", "slots": 4, "step": 0}]
+    assert starts(one.handle(m.Joined("other", 4))) == [6, 7]  # eight leaves: the rest is spare
+    assert starts(one.handle(m.Joined("late", 1))) == []
+
+
+def test_a_host_that_leaves_is_no_death_and_its_workers_are_not_replaced() -> None:
+    one = with_guests(workers=1, slots=2)
+    assert one.members == [0, 1, 2]
+    actions = one.handle(m.Left("h0", (1,), 2, is_loss=False))
+    assert m.Kill(1) in actions
+    assert starts(actions) == []
+    assert rows(actions, "death") == []
+    assert sent(actions, "propose") == [0, 2]
+    promise(one, 0, 4)
+    actions = promise(one, 2, 4)
+    assert rows(actions, "generation")[0]["causes"] == ["leave"]
+    assert (one.members, one.num_workers, one.losses.deaths) == ([0, 2], 2, 0)
+
+
+def test_a_host_that_is_lost_counts_as_a_death_and_is_not_replaced_but_by_a_spare() -> None:
+    one = with_guests(workers=1, slots=2, leaves=2)  # the second host is a spare
+    assert one.members == [0, 1]
+    actions = one.handle(m.Left("h0", (1,), 2, is_loss=True))
+    assert [row["how"] for row in rows(actions, "death")] == ["was lost with its host h0"]
+    assert starts(actions) == [2]
+    one.handle(m.Placed(2, "h1"))
+    promise(one, 0, 4)
+    actions = one.handle(m.Left("h1", (2,), 1, is_loss=True))  # before it was ready: nobody has lost anything
+    assert (starts(actions), rows(actions, "death"), sent(actions, "propose")) == ([], [], [])
+    assert (one.members, one.num_workers, one.losses.deaths) == ([0], 1, 1)
+
+
+def test_a_worker_that_dies_on_a_living_host_is_replaced() -> None:
+    one = with_guests(workers=1, slots=1)
+    assert starts(one.handle(m.Gone(1, "was killed by SIGKILL", is_death=True))) == [2]
+
+
+def test_many_hosts_that_are_lost_at_once_are_no_crash_loop() -> None:
+    one = with_guests(workers=1, slots=6)
+    for number in range(6):
+        one.handle(m.Left(f"h{number}", (number + 1,), 6 - number, is_loss=True))
+    assert one.outcome is None
+    assert one.members == [0]
+
+
+def test_a_worker_that_waits_for_a_host_which_goes_is_given_up() -> None:
+    one = with_guests(workers=1, slots=1)
+    assert starts(one.handle(m.Gone(1, "was killed by SIGKILL", is_death=True))) == [2]
+    assert m.Kill(2) in one.handle(m.Left("h0", (), 1, is_loss=True))
+    assert list(one.workers) == [0]
+
+
+def test_what_is_wrong_with_a_host_that_joined_does_not_end_the_job() -> None:
+    """Not even before the first generation, which does not wait for it any more."""
+    for event in (
+        m.Raised(1, "there is no file /own/model.py", "set-up", user=True),
+        m.Gone(1, "ended with exit code 1", is_death=False),
+    ):
+        one = machine(1)
+        assert starts(one.handle(m.Joined("h", 1))) == [1]
+        one.handle(m.Placed(1, "h"))
+        assert one.handle(m.Ready(0, "host:0", 0)) == []
+        actions = one.handle(event)
+        (warning,) = [a.text for a in actions if isinstance(a, m.Warn)]
+        assert warning.startswith("worker 1 on h is refused, because it ")
+        assert sent(actions, "generation") == [0]
+        assert starts(actions) == []
+
+
+def test_without_workers_of_its_own_a_job_begins_with_the_first_that_joins_and_waits_when_all_have_gone() -> None:
+    one = Machine(num_workers=0, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    assert one.start() == []
+    assert starts(one.handle(m.Joined("bad", 1))) == [0]
+    one.handle(m.Placed(0, "bad"))
+    one.handle(m.Raised(0, "boom", "set-up", user=False))
+    assert starts(one.handle(m.Joined("good", 1))) == [1]
+    one.handle(m.Placed(1, "good"))
+    assert sent(one.handle(m.Ready(1, "host:1", 0)), "generation") == [1]
+    one.handle(m.Left("good", (1,), 0, is_loss=True))
+    assert one.outcome is None
+    assert starts(one.handle(m.Joined("next", 1))) == [2]
+    one.handle(m.Placed(2, "next"))
+    assert sent(one.handle(m.Ready(2, "host:2", 5)), "generation") == [2]  # from a checkpoint
+    one.handle(m.Left("next", (2,), 0, is_loss=False))
+    one.handle(m.StopRequested("SIGINT"))
+    assert one.outcome == m.Outcome("stopped", None, "SIGINT")
+
+
+def test_a_stop_that_waits_for_a_checkpoint_ends_when_nobody_is_left_to_write_it() -> None:
+    one = with_guests(workers=0, slots=1)
+    one.handle(m.StopRequested("SIGINT"))
+    one.handle(m.Left("h0", (0,), 0, is_loss=True))
+    assert one.outcome == m.Outcome("stopped", None, "SIGINT")

@@ -29,6 +29,13 @@ def test_members_that_cannot_reach_each_other_part_and_the_job_finishes() -> Non
         run(seed, cuts=1 + seed % 3, workers=2 + seed % 4)
 
 
+def test_hosts_come_and_go() -> None:
+    """With deaths, stalls and cut links on the way; also when nobody is left for a while."""
+    for seed in range(250):
+        simulation = run(seed, hosts=True, workers=seed % 4, failures=2 + seed % 7, cuts=seed % 2)
+        assert simulation.machine.num_workers <= min(simulation.room, simulation.leaves)
+
+
 def test_servers_come_and_go_like_workers() -> None:
     """F53: a server that dies takes nothing with it."""
     for seed in range(250):
