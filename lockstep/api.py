@@ -20,10 +20,12 @@ from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
 from lockstep.data.order import steps_of_epochs
+from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.follow import follow
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
+from lockstep.rank import take_part
 from lockstep.report import confusion
 from lockstep.report.confusion import Confusion
 from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_end, with_length
@@ -78,6 +80,7 @@ def train(
 ) -> Run:
     """Train a recipe in a new run; with `resume`, continue the run if it is there already."""
     request, display = request or Request(), display or Silent()
+    take_part(request.engine)
     if resume and run is None:
         raise UserError("--resume needs the name of the run: give --run NAME, or use `lockstep resume last`")
     recipe = resolve(find_recipe(recipe_name), request)
@@ -89,6 +92,8 @@ def train(
             )
         return _continue(directory, request, display, asked=recipe)
     job = resolve_job(request, recipe, None)
+    if not resume and not ENGINES[job.engine].is_elastic:
+        display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
     plan = _plan(recipe, job, directory, None, request)
     try:
         rundirectory.create(directory, is_new=run is None)
@@ -106,6 +111,7 @@ def train(
 
 def resume(run: str, request: Request | None = None, *, display: Display | None = None) -> Run:
     """Continue a run from its newest good checkpoint; a finished one is only evaluated."""
+    take_part(request.engine if request else None)
     return _continue(rundirectory.existing(run), request or Request(), display or Silent(), asked=None)
 
 
@@ -179,6 +185,7 @@ def evaluate_run(
     request, display = request or Request(), display or Silent()
     if request.listen is not None:
         raise UserError("--listen is for training: an evaluation is over before a host has joined; leave it out")
+    take_part(request.engine)
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
     elsewhere = request.data is not None or request.eval_data is not None

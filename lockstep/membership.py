@@ -157,7 +157,7 @@ class Membership:
             if message is None:
                 _end("the supervisor is gone")
             elif message["type"] == "shutdown":
-                _end(None)
+                _end(None, parent.part(bool(message.get("failed"))))
             else:
                 try:
                     with self.changed:
@@ -211,10 +211,10 @@ class Membership:
             time.sleep(HEARTBEAT_SECONDS)
 
 
-def _end(reason: str | None) -> NoReturn:
+def _end(reason: str | None, code: int = parent.LOST) -> NoReturn:
     """End the process at once: nothing in it is worth saving, and no thread may hold it back."""
     if reason:
         print(f"lockstep worker: {reason}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if reason is None else parent.LOST)
+    os._exit(code)

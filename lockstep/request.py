@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import addresses, device, engines, host, models, recipefile, references, strategies
+from lockstep import addresses, device, engines, environment, host, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, paths
@@ -181,11 +182,12 @@ def default_workers(recipe: Recipe) -> int:
 
 def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     strategy = request.strategy or (stored.strategy if stored else "allreduce")
+    of_strategy, of_engine = strategy_options(request, strategy, stored), engine_options(request, stored)
     job = Job(
-        workers=_first_given(request.workers, (stored.workers or None) if stored else None, default_workers(recipe)),
+        workers=_workers(request, recipe, stored, of_engine["engine"], of_strategy.get("servers", 0)),
         strategy=strategy,
-        **strategy_options(request, strategy, stored),
-        **engine_options(request, stored),
+        **of_strategy,
+        **of_engine,
         min_workers=_first_given(request.min_workers, stored.min_workers if stored else None, 0),
         evaluator=request.evaluator or (stored.evaluator if stored else "none"),  # type: ignore[arg-type]
         tensorboard=request.tensorboard,
@@ -215,9 +217,17 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     return job
 
 
+def _workers(request: Request, recipe: Recipe, stored: Job | None, engine: str, servers: int) -> int:
+    """As many as was asked for; where a launcher has started them, as many as there are."""
+    if engine == "env":
+        return environment.count_workers(environment.place(os.environ), servers, request.workers)
+    return _first_given(request.workers, (stored.workers or None) if stored else None, default_workers(recipe))
+
+
 def engine_options(request: Request, stored: Job | None) -> dict[str, Any]:
     """The engine, and what was asked of it now or when the run began."""
-    engine = request.engine or (stored.engine if stored else "local")
+    before = engines.ENGINES.get(stored.engine) if stored else None
+    engine = request.engine or (stored.engine if stored and (before is None or before.is_kept) else "local")
     given = {name: value for name in engines.OPTIONS if (value := getattr(request, name)) is not None}
     engines.check_engine(engine, given)
     if given.get("cpus_per_worker", 1) < 1:

@@ -83,6 +83,11 @@ class Entry:
     build: Callable[[Site], Engine]
     options: frozenset[str] = frozenset()
     """Which of OPTIONS it understands."""
+    is_elastic: bool = True
+    """Whether it can start processes at any time; otherwise whoever has started them decides who lives, and a job ends
+    when one of them dies."""
+    is_kept: bool = True
+    """Whether a run is continued on it where nothing else is asked for."""
 
 
 def _local(site: Site) -> Engine:
@@ -95,8 +100,15 @@ def _local(site: Site) -> Engine:
     return Local(site)
 
 
+def _env(site: Site) -> Engine:
+    from lockstep.engines.env import Env
+
+    return Env(site)
+
+
 ENGINES: dict[str, Entry] = {
     "local": Entry("processes on this machine, and on hosts that join", _local, options=frozenset({"listen"})),
+    "env": Entry("processes that torchrun, mpirun or srun has started", _env, is_elastic=False, is_kept=False),
 }
 
 OPTIONS = {

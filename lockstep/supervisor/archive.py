@@ -96,7 +96,8 @@ class Archive:
             self.dropped_leaves += row.get("dropped_leaves", 0)
             self._display.train_row(row)
         if row["kind"] == "death":
-            self._display.note(f"{row['role']} {row['worker']} {row['how']}; the others go on")
+            then = "the job ends with a checkpoint" if row.get("fatal") else "the others go on"
+            self._display.note(f"{row['role']} {row['worker']} {row['how']}; {then}")
         if row["kind"] == "mixed":
             self._mark_as_mixed(row)
         if row["kind"] == "eval":

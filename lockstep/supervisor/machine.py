@@ -74,6 +74,8 @@ class Machine:
     servers_hold_state: bool = False
     """Whether nothing goes on without all of them; what a worker lacks it gets from them."""
     replace: bool = True
+    is_elastic: bool = True
+    """Whether training goes on without the dead; otherwise it ends with the first death, after a checkpoint."""
     min_workers: int = 0
     """How many must be there to begin and to go on, while there is no room for the others; 0 means that the beginning
     waits for all, and going on for nobody."""
@@ -111,6 +113,8 @@ class Machine:
     """Causes of the deaths since the last progress."""
     _reached: int = -1
     _lost_servers: int = 0
+    _doom: e.Outcome | None = None
+    """How the job will end as soon as a checkpoint is written."""
 
     def start(self) -> list[e.Action]:
         """Start whatever is wanted and not there."""
@@ -215,7 +219,8 @@ class Machine:
             return actions
         self._lost_servers += 1
         if self.servers_hold_state and not self.replace:
-            cause = f"{how}, and with it a part of the weights; without --no-replace it is replaced"
+            hint = "; without --no-replace it is replaced" if self.is_elastic else ""
+            cause = f"{how}, and with it a part of the weights{hint}"
             return actions + self._end(e.Outcome("failed", None, cause, server, died=True))
         was_member = self.generation is not None and server in [member.id for member in self.generation.servers]
         return actions + (self._propose() if was_member or not self.members else [])
@@ -225,13 +230,24 @@ class Machine:
         self.losses.deaths += 1
         self._streak.append(f"{role} {id_} {how}")
         self._causes.append("death")
-        actions: list[e.Action] = [self._record("death", worker=id_, role=role, how=how)]
+        marks = {} if self.is_elastic else {"fatal": True}
+        actions: list[e.Action] = [self._record("death", worker=id_, role=role, how=how, **marks)]
         if kill:
             actions.append(e.Kill(id_))
+        if not self.is_elastic:
+            return actions + self._end_after(id_, how)
         if len(self._streak) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
             cause = f"{len(self._streak)} deaths without a step in between; the first: {self._streak[0]}"
             return actions + self._end(e.Outcome("failed", None, cause, id_, died=True))
         return actions + (self.start() if self.replace and len(self._finished) < self.num_workers else [])
+
+    def _end_after(self, id_: int, how: str) -> list[e.Action]:
+        """Whoever started the processes ends the others too, or starts all of them anew: save what there is."""
+        if self.stopping is None and self._doom is None:
+            self._doom = e.Outcome("failed", None, how, id_, died=True)
+        if self.generation is None:
+            return self._end(self._doom or e.Outcome("stopped", None, self.stopping or ""))
+        return self._ask_for_checkpoint("stop")
 
     # The evaluator: nobody waits for it, and training goes on without it
 
@@ -720,7 +736,7 @@ class Machine:
             return [e.DiscardCheckpoint(event.name, event.digest)]
         keep: list[e.Action] = [e.KeepCheckpoint(event.step, event.name, event.digest)]
         if event.reason == "stop":
-            return keep + self._end(e.Outcome("stopped", event.digest, self.stopping or ""))
+            return keep + self._end(self._doom or e.Outcome("stopped", event.digest, self.stopping or ""))
         if self.observer is not None and event.step < self.saving.last_step:  # the workers evaluate the last one
             self.observer.offer(Good(event.step, event.name))
             keep += self._ask_evaluator(self.observer)
@@ -729,6 +745,8 @@ class Machine:
     def _on_checkpoint_failed(self, event: e.CheckpointFailed, now: float) -> list[e.Action]:
         text = f"the checkpoint of step {event.step} could not be written: {event.error}"
         match self.saving.failed(event, now):
+            case Remedy.GIVE_UP if self._doom is not None:
+                return [e.Warn(text), *self._end(self._doom)]
             case Remedy.GIVE_UP:
                 when = "training is done" if event.reason != "stop" else f"stopping on {self.stopping}"
                 return self._fail(f"{when}, but {text}")
@@ -761,7 +779,7 @@ class Machine:
 
     def _ask_for_checkpoint(self, reason: str) -> list[e.Action]:
         """Ask the first member; whoever is first after it dies is asked again."""
-        self.saving.ask("stop" if self.stopping else reason)
+        self.saving.ask("stop" if self.stopping or self._doom else reason)
         return [e.Send(id_, {"type": "checkpoint", "reason": self.saving.asked}) for id_ in self.members[:1]]
 
     def _record(self, kind: str, **row: Any) -> e.Record:

@@ -45,6 +45,8 @@ TICK_SECONDS = 0.25
 """How often the machine looks at the clock."""
 TICKS_PER_PING = 4
 """Remote workers want to hear something from time to time."""
+ECHO_SECONDS = 5.0
+"""A launcher may pass on a signal that has reached the supervisor already: until then it is the same one."""
 EXIT_SECONDS = 2.0
 """How long after the end of a connection the engine may take to say how the process ended."""
 
@@ -69,7 +71,8 @@ class Supervisor:
             scores=Scores(
                 plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
             ),
-            replace=plan.job.replace,
+            replace=plan.job.replace and ENGINES[plan.job.engine].is_elastic,
+            is_elastic=ENGINES[plan.job.engine].is_elastic,
             min_workers=plan.job.min_workers,
             watch=Watch(plan.job.patience),
             verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
@@ -85,6 +88,9 @@ class Supervisor:
         verified = None if self._machine.verification is None else plan.first_step
         self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
         self._over = asyncio.Event()
+        self._is_open = False
+        self._stopped = 0.0
+        """When a signal came."""
         self._outcome: e.Outcome | None = None
         self._exits: set[int] = set()
         self._roles: dict[int, Role] = {}
@@ -117,7 +123,8 @@ class Supervisor:
         """From the first process to the end of the last one."""
         plan = self._plan
         try:
-            await self._engine.open()
+            if not await self._open():
+                return
             await self._listen()
             if not plan.evaluate_only:
                 self._archive.announce(self._control.address, self._token)
@@ -126,7 +133,8 @@ class Supervisor:
             self._spawn(self._ticker())
             await self._over.wait()
         finally:
-            self._control.send_all({"type": "shutdown"})
+            failed = self._outcome is None or self._outcome.state != "finished"
+            self._control.send_all({"type": "shutdown", "failed": failed})
             if self._guests is not None:
                 self._guests.end(self._outcome)
             for worker in self._machine.everyone:
@@ -139,6 +147,18 @@ class Supervisor:
             if not plan.evaluate_only:
                 self._archive.withdraw()
             self._display.close()
+
+    async def _open(self) -> bool:
+        """Whether there is something to run on; not if a signal came first, when there is nothing to save."""
+        opening, over = asyncio.ensure_future(self._engine.open()), asyncio.ensure_future(self._over.wait())
+        await asyncio.wait({opening, over}, return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        self._is_open = opening.done()
+        if not self._is_open:
+            opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await opening
+        return self._is_open
 
     async def _listen(self) -> None:
         """Where processes find the supervisor, and other hosts if they may."""
@@ -347,7 +367,13 @@ class Supervisor:
         if self._outcome is not None:
             self._display.note(f"{number.name}: the run is over, and its last rows are on their way to the loggers")
             return
+        if not self._is_open:
+            self._do([e.End(e.Outcome("stopped", None, number.name))])
+            return
         is_first = self._machine.stopping is None
+        if not is_first and not self._machine.is_elastic and time.monotonic() < self._stopped + ECHO_SECONDS:
+            return
+        self._stopped = time.monotonic()
         self._handle(e.StopRequested(number.name))
         if is_first:
             self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
