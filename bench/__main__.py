@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import accuracy, results
 from bench.accounting import accounting
+from bench.engines import ray_engine
 from bench.memory import memory
 from bench.recovery import recovery
 from bench.results import ROOT, Result
@@ -45,6 +46,9 @@ STRATEGIES: dict[str, Benchmark] = {
 }
 """Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
+ENGINES: dict[str, Benchmark] = {"engine-ray": ray_engine}
+"""These need what the engine needs, and the peers: only those that are named are run."""
+
 ACCURACY: dict[str, Benchmark] = {
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
@@ -53,7 +57,7 @@ ACCURACY: dict[str, Benchmark] = {
 }
 """These take hours and need CIFAR-10: only those that are named are run."""
 
-ALL = BENCHMARKS | STRATEGIES | ACCURACY
+ALL = BENCHMARKS | STRATEGIES | ENGINES | ACCURACY
 
 OUT = ROOT / "bench" / "out"
 
@@ -64,7 +68,7 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | ACCURACY)}",
+        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | ENGINES | ACCURACY)}",
     )
     parser.add_argument("--data", metavar="DIR", help=f"CIFAR-10, for {', '.join(ACCURACY)}")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")

@@ -49,7 +49,7 @@ class Local:
 
     async def _watch(self, id_: int, process: Process, on_exit: OnExit) -> None:
         status = await process.wait()
-        _kill_session(process.pid)
+        kill_session(process.pid)
         on_exit(id_, describe_status(status), status < 0)
 
     def kill(self, id_: int) -> None:
@@ -57,7 +57,7 @@ class Local:
         if process is None:
             self._unwanted.add(id_)
         elif process.returncode is None:
-            _kill_session(process.pid)
+            kill_session(process.pid)
 
     async def close(self, grace_seconds: float) -> None:
         if self._watchers:
@@ -68,7 +68,7 @@ class Local:
             await asyncio.wait(list(self._watchers))
 
 
-def _kill_session(pid: int) -> None:
+def kill_session(pid: int) -> None:
     """The process was started as the leader of its own session and group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
