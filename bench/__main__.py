@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import accuracy, results
 from bench.accounting import accounting
+from bench.engines import ray_engine
 from bench.hosts import two_hosts
 from bench.memory import memory
 from bench.recovery import recovery
@@ -46,10 +47,8 @@ STRATEGIES: dict[str, Benchmark] = {
 }
 """Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
-ENGINES: dict[str, Benchmark] = {
-    "two-hosts": two_hosts,
-}
-"""These need root, for networks of their own: only those that are named are run."""
+ENGINES: dict[str, Benchmark] = {"engine-ray": ray_engine, "two-hosts": two_hosts}
+"""These need what the engine needs, the peers, and root for networks of their own: run only when they are named."""
 
 ACCURACY: dict[str, Benchmark] = {
     "fast-cifar10": accuracy.fast_cifar10,

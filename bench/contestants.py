@@ -76,6 +76,7 @@ def lockstep(
     log_every: int = 1,
     module: Sequence[str] = ("lockstep", "train"),
     options: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
     watched: bool = False,
 ) -> LockstepRun:
     """Train by the real command in a new run directory."""
@@ -83,7 +84,7 @@ def lockstep(
     command = [*lockstep_command(directory, recipe, **sizes, module=module), *options]
     directory.mkdir(parents=True)
     watch, started = Watch(), time.time()
-    with started_process(command, directory / "log") as process:
+    with started_process(command, directory / "log", variables) as process:
         while watched and process.poll() is None and time.time() - started < TIME_LIMIT_SECONDS:
             watch.sample(process.pid)
             time.sleep(SAMPLE_SECONDS)

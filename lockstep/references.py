@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import json
+import os
 import pkgutil
 import re
 import sys
@@ -58,12 +60,20 @@ def parameters(text: str) -> list[str] | None:
 
 def load(text: str) -> Any:
     """The object that a reference names; what its module raises while it is imported is the user's, and shown as is."""
-    where, _, name = text.rpartition(":")
+    where, _, name = _here(text).rpartition(":")
     module = _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
     if not hasattr(module, name):
         own = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         raise unknown(f"name in {where}", name, own)
     return getattr(module, name)
+
+
+def _here(text: str) -> str:
+    """The same reference on a host where an engine has put the user's directories elsewhere, and says so."""
+    for directory, copy in json.loads(os.environ.get("LOCKSTEP_MOVED", "{}")).items():
+        if text.startswith(f"{directory}/"):
+            return f"{copy}{text.removeprefix(directory)}"
+    return text
 
 
 # Files

@@ -144,7 +144,8 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
     recipe = with_length(recipe, request)
     recipe = with_settings(recipe, request.settings)
     wanted = recipe.device if request.device == "auto" else request.device
-    recipe = replace(recipe, device=device.choose(wanted))
+    is_elsewhere = request.engine in engines.ENGINES and engines.ENGINES[request.engine].is_elsewhere
+    recipe = replace(recipe, device="cuda" if wanted == "cuda" and is_elsewhere else device.choose(wanted))
     recipe = _with_absolute_paths(replace(recipe, model=models.with_absolute_name(recipe.model, Path())))
     check_recipe(recipe)
     check_source(recipe.data.source)

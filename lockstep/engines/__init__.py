@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,10 @@ class Entry:
     when one of them dies."""
     is_kept: bool = True
     """Whether a run is continued on it where nothing else is asked for."""
+    package: str = ""
+    """What it needs that is not always installed, which is also the name of the extra that installs it."""
+    is_elsewhere: bool = False
+    """Whether processes run on hosts whose devices this one does not see."""
 
 
 def _local(site: Site) -> Engine:
@@ -106,8 +111,21 @@ def _env(site: Site) -> Engine:
     return Env(site)
 
 
+def _ray(site: Site) -> Engine:
+    from lockstep.engines.ray import Ray
+
+    return Ray(site)
+
+
 ENGINES: dict[str, Entry] = {
     "local": Entry("processes on this machine, and on hosts that join", _local, options=frozenset({"listen"})),
+    "ray": Entry(
+        "a Ray cluster",
+        _ray,
+        frozenset({"address", "placement", "cpus_per_worker"}),
+        package="ray",
+        is_elsewhere=True,
+    ),
     "env": Entry("processes that torchrun, mpirun or srun has started", _env, is_elastic=False, is_kept=False),
 }
 
@@ -124,6 +142,9 @@ def check_engine(name: str, given: Collection[str] = ()) -> None:
     """Whether there is such an engine, and whether it understands the options that were given."""
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
+    package = ENGINES[name].package
+    if package and importlib.util.find_spec(package) is None:
+        raise UserError(f"--engine {name} needs a package that is not here: pip install 'lockstep-train[{package}]'")
     for option in given:
         if option not in ENGINES[name].options:
             others = [other for other, entry in ENGINES.items() if option in entry.options]

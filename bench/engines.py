@@ -1,0 +1,110 @@
+"""What an engine costs. On Ray: how long until the first step, and how many images per second, next to an empty actor,
+to the local engine and to Ray Train."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import contestants
+from bench.contestants import GLOBAL_BATCH, PEER_VARIABLES, PeerRun, read_json
+from bench.peers.objects import QUIET
+from bench.ratio import MIN_ROUNDS, Target, paired
+from bench.results import ROOT, Figure, Result
+from bench.rounds import Contestant, Say, interleaved
+
+LEAVES = 4
+WORKERS = 2
+RECIPE = "resnet20"
+ACTOR = "an empty actor"
+LOCAL, RAY, TRAINER = "Lockstep, local", "Lockstep on Ray", "Ray Train's TorchTrainer"
+TARGET_SECONDS = 6.0
+"""Above an empty actor: a Python process that imports torch, on top of the one that Ray starts."""
+
+
+def ray_engine(quick: bool, scratch: Path, say: Say) -> Result:
+    rounds, warmup, steps = (1, 1, 4) if quick else (MIN_ROUNDS, 3, 18)
+    with _cluster() as address:
+        options = ("--engine", "ray", "--address", address, "--no-tensorboard")
+        starts: dict[str, Contestant] = {
+            ACTOR: partial(_actor, address),
+            LOCAL: partial(_first_step, ("--no-tensorboard",)),
+            RAY: partial(_first_step, options),
+        }
+        seconds = interleaved(starts, rounds, scratch / "start", say)
+        speeds: dict[str, Contestant] = {
+            LOCAL: partial(_images, ("--no-tensorboard",), steps, warmup),
+            RAY: partial(_images, options, steps, warmup),
+            TRAINER: partial(_trainer, address, steps, warmup),
+        }
+        images = interleaved(speeds, rounds, scratch / "speed", say)
+    above = [ours - least for ours, least in zip(seconds[RAY], seconds[ACTOR], strict=True)]
+    return Result(
+        name="engine-ray",
+        question="ResNet-20, batch 128 in 4 leaves, two workers, on a Ray cluster of one node that runs already: "
+        "seconds from the command to the first row of metrics next to a program that asks an empty actor once; then "
+        "images/s next to the local engine and to Ray Train (DistributedDataParallel with the same micro-batches).",
+        figures=[
+            Figure(f"first step on Ray, above {ACTOR}", "seconds", above, Target(TARGET_SECONDS, at_least=False)),
+            Figure("images/s: Ray / local", "ratio", paired(images[RAY], images[LOCAL]), Target.not_behind()),
+            Figure(f"images/s: Ray / {TRAINER}", "ratio", paired(images[RAY], images[TRAINER]), Target.not_behind()),
+        ],
+        measured=[
+            *(Figure(f"first step: {name}", "seconds", values) for name, values in seconds.items()),
+            *(Figure(name, "images/s", values) for name, values in images.items()),
+        ],
+    )
+
+
+@contextmanager
+def _cluster() -> Iterator[str]:
+    """The address of a cluster that is there as long as the block."""
+    command = [sys.executable, "-m", "bench.peers.raynode", str(WORKERS + 1)]  # Ray Train may want one for itself
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            lines = (line.strip() for line in process.stdout)
+            yield next(line for line in lines if line.rpartition(":")[2].isdigit())
+        finally:
+            process.stdin.close()
+
+
+def _actor(address: str, directory: Path) -> float:
+    directory.mkdir(parents=True)
+    started = time.time()
+    command = [sys.executable, "-m", "bench.peers.rayactor", address]
+    with contestants.started_process(command, directory / "log") as process:
+        contestants.finish(process, directory / "log", started)
+        return time.time() - started
+
+
+def _first_step(options: tuple[str, ...], directory: Path) -> float:
+    done = _lockstep(options, 1, directory)
+    return float(done.train_rows[0]["time"]) - done.started
+
+
+def _images(options: tuple[str, ...], steps: int, warmup: int, directory: Path) -> float:
+    return _lockstep(options, steps, directory).images_per_second(warmup)
+
+
+def _lockstep(options: tuple[str, ...], steps: int, directory: Path) -> contestants.LockstepRun:
+    return contestants.lockstep(
+        directory, RECIPE, workers=WORKERS, leaves=LEAVES, steps=steps, options=options, variables=QUIET
+    )
+
+
+def _trainer(address: str, steps: int, warmup: int, directory: Path) -> float:
+    directory.mkdir(parents=True)
+    out, log, started = directory / "rank0.json", directory / "driver.log", time.time()
+    command = [sys.executable, "-m", "bench.peers.raytrain", f"{contestants.RECIPES}:{RECIPE}"]
+    command += ["--leaves", str(LEAVES), "--steps", str(steps), "--world", str(WORKERS)]
+    command += ["--address", address, "--out", str(out)]
+    with contestants.started_process(command, log, PEER_VARIABLES) as process:
+        contestants.finish(process, log, started)
+    return GLOBAL_BATCH / PeerRun(**read_json(out)).step(warmup)
