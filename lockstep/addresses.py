@@ -68,12 +68,18 @@ def to_listen(text: str) -> Place:
     host, port = split(text)
     family, bind = _resolved(host)
     try:
-        socket.create_server((bind, port or 0), family=family).close()
+        listener(bind, port or 0).close()
     except OSError as error:
         raise cannot_listen(text, error) from None
     if not ipaddress.ip_address(bind).is_unspecified:
         return Place(bind, port or 0, bind)
     return Place(bind, port or 0, _way_out(family, text), is_guess=True)
+
+
+def listener(host: str, port: int = 0) -> socket.socket:
+    """A socket that listens on an address of either kind."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 def cannot_listen(text: str, error: OSError) -> UserError:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lockstep import injection, parent, wire
+from lockstep import addresses, injection, parent, wire
 from lockstep.config import Job, from_plain
 from lockstep.errors import UserError
 from lockstep.exchange import tree
@@ -177,7 +177,7 @@ class Server:
         self._make = make
         self._service: Serving | None = None
         self._greetings = threading.BoundedSemaphore(MAX_GREETINGS)
-        self._listener = socket.create_server((membership.host, 0))
+        self._listener = addresses.listener(membership.host)
         self.address = f"{membership.host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 

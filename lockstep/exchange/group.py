@@ -9,7 +9,6 @@ wakes the peers. No collectives here: dropping a group with a pending one blocks
 from __future__ import annotations
 
 import queue
-import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from lockstep import addresses
 from lockstep.device import Device
 from lockstep.exchange.link import Traffic
 from lockstep.generation import Generation
@@ -171,7 +171,7 @@ def _wait_all(works: list[tuple[Any, int | None]], device: Device) -> None:
 
 def listen(host: str) -> tuple[TCPStore, str]:
     """The store that this process hosts if it becomes the first member, and its address."""
-    listener = socket.create_server((host, 0))
+    listener = addresses.listener(host)
     port = listener.getsockname()[1]
     store = TCPStore(
         host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True

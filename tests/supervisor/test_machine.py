@@ -524,8 +524,9 @@ def test_many_hosts_that_are_lost_at_once_are_no_crash_loop() -> None:
     one = with_guests(workers=1, slots=6)
     for number in range(6):
         one.handle(m.Left(f"h{number}", (number + 1,), 6 - number, is_loss=True))
-    assert one.outcome is None
     assert one.members == [0]
+    assert starts(one.handle(m.Gone(0, "was killed by SIGKILL", is_death=True))) == [7]
+    assert one.outcome is None
 
 
 def test_a_worker_that_waits_for_a_host_which_goes_is_given_up() -> None:
