@@ -32,7 +32,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/lockstep demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not soak" $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not soak" $(PYTEST_OPTIONS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,9 @@ def _env(site: Site) -> Engine:
 
 
 def _ray(site: Site) -> Engine:
+    # Read when it is imported: no pages of Ray's own logs when a node is lost, no stack when a signal stops the run.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
     from lockstep.engines.ray import Ray
 
     return Ray(site)

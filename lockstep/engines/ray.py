@@ -232,7 +232,10 @@ class Ray:
                 how, is_death = f"was lost with its node {process.node}", True
                 break
             except RayError as error:
-                how, is_death = await asyncio.to_thread(describe_loss, process.node, process.node_id, error), True
+                _append(process.command.log, f"lockstep: {error}\n".encode())
+                is_there = await asyncio.to_thread(is_reachable, process.node_id)
+                lost_with = "Ray actor on" if is_there else "node"
+                how, is_death = f"was lost with its {lost_with} {process.node}", True
                 break
             lost = f"\n[{first - position} bytes are lost]\n".encode() if first > position else b""
             _append(process.command.log, lost + chunk)
@@ -330,14 +333,6 @@ def check_address(address: str) -> None:
             f"no Ray cluster answers at {address} ({why}): look with `ray status --address {address}`, or leave "
             "--address out for one on this host"
         ) from None
-
-
-def describe_loss(address: str, node_id: str, error: Exception) -> str:
-    """An actor is gone, perhaps with its node."""
-    alive = any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())
-    if alive and is_reachable(node_id):
-        return f"was lost on node {address}, because its Ray actor died: {needs.first_line(error)}"
-    return f"was lost with its node {address}"
 
 
 def is_reachable(node_id: str) -> bool:

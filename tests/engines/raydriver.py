@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep.engines import Command, Role, Site
-from lockstep.engines import ray as engine_file
-from lockstep.engines.ray import Ray
+from lockstep.engines import ENGINES, Command, Role, Site
 
 Exits = dict[int, tuple[str, bool]]
 
@@ -26,7 +24,7 @@ class Job:
     def __init__(self, **site: Any) -> None:
         self.notes: list[str] = []
         self.exits: Exits = {}
-        self.engine = Ray(Site(address=sys.argv[1], note=self.notes.append, **site))
+        self.engine = ENGINES["ray"].build(Site(address=sys.argv[1], note=self.notes.append, **site))
         self._changed = asyncio.Event()
 
     async def start(self, id_: int, role: Role, code: str) -> Path:
@@ -73,14 +71,21 @@ async def deaths() -> Any:
 
 
 async def room() -> Any:
-    """More workers than there is room for: a note, and who is killed while waiting never starts."""
-    engine_file.NOTE_SECONDS = 0.5
+    """More workers than there is room for: a note, and who is killed while waiting never starts. Signals are the
+    supervisor's still."""
     job = Job(num_workers=9)
+    from lockstep.engines import ray
+
+    ray.NOTE_SECONDS = 0.5
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await job.engine.open()
     waiting = [asyncio.create_task(job.start(id_, "worker", "open('started', 'w')")) for id_ in range(2)]
     done, _ = await asyncio.wait(waiting, timeout=3)
     job.engine.kill(0)
     await waiting[0]
+    os.kill(os.getpid(), signal.SIGTERM)
+    await stopped.wait()
     await job.engine.close(0.1)
     await waiting[1]
     return {"notes": job.notes, "started": len(done), "exits": job.exits}

@@ -84,3 +84,10 @@ def test_what_was_asked_of_ray_job_submit_stays(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(asked))
     assert luggage.runtime_env(["/stage/lockstep"]) == {"py_modules": ["/stage/lockstep", "gcs://theirs.zip"]}
     assert os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] == "1"
+
+
+def test_variables_that_are_meant_for_the_job_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_INJECT", "kill worker=1 step=3 phase=exchange")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/here")
+    assert luggage.variables()["LOCKSTEP_INJECT"].startswith("kill")
+    assert "LD_LIBRARY_PATH" not in luggage.variables()
