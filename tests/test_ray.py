@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -181,8 +182,16 @@ def test_without_a_cluster_one_is_started_and_ended(
         result = run("train", *RECIPE, "--workers", "3", "--run", "run", "--engine", "ray")
         assert digest_in(result) == undisturbed[0]
         assert "joined a Ray cluster" not in result.stderr
-        left = [process.cmdline() for process in psutil.process_iter() if directory in " ".join(process.cmdline())]
-        assert not left
+        assert not [command for command in commands() if directory in command]
+
+
+def commands() -> list[str]:
+    """The command lines of everything that lives on this machine."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # gone meanwhile, or a zombie of another test's
+            found.append(" ".join(process.cmdline()))
+    return found
 
 
 @pytest.mark.parametrize(
