@@ -33,8 +33,8 @@ from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
-from lockstep.supervisor.machine import Losses
 from lockstep.supervisor.plan import Plan, Result
+from lockstep.supervisor.roster import Losses
 
 __all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "follow_run", "predict", "resume", "train"]
 

@@ -6,9 +6,9 @@ How a new generation comes about: the machine proposes a number to all live memb
 anything in an older generation, and says which step it is in and which leaves it holds; when all have promised (or
 died), the machine knows the newest step, gives the missing leaves to the living, and announces the generation.
 
-What it needs to know of time is in `watch`, of evaluations in `scores`, of checkpoints in `saving`, of silent
-corruption in `verification`, of processes that compute other bits in `probes`, of the evaluator in `observer`;
-`forming` puts a generation together.
+Which processes there are is in `roster`. What it needs to know of time is in `watch`, of evaluations in `scores`, of
+checkpoints in `saving`, of silent corruption in `verification`, of processes that compute other bits in `probes`, of
+the evaluator in `observer`; `forming` puts a generation together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstep.engines import Role
 from lockstep.generation import Generation, Member
 from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.supervisor import events as e
@@ -24,6 +23,7 @@ from lockstep.supervisor import probes
 from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
 from lockstep.supervisor.observer import Good, Observer
 from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.roster import Losses, Roster, Streak
 from lockstep.supervisor.saving import RETRY_SECONDS, Remedy, Saving
 from lockstep.supervisor.scores import Contradiction, Scores
 from lockstep.supervisor.verification import Agreed, Disputed, Undecided, Unnamed, Verdict, Verification, Wrong
@@ -31,54 +31,19 @@ from lockstep.supervisor.watch import Watch
 from lockstep.wire import Message
 
 
-@dataclass
-class Worker:
-    """What the machine knows of a process."""
-
-    is_placed: bool = False
-    """Whether it has been started, or waits for room."""
-    host: str = ""
-    """Where it runs, if that is a host that joined: what is wrong there does not end the job."""
-    address: str | None = None
-    """None until it is ready."""
-    step: int = NO_STATE
-    """The step of the state it started from."""
-    slot: int = 0
-    """Which part is a server's own; that of a lost one goes to its replacement."""
-    probe: Probe | None = None
-
-
-@dataclass
-class Losses:
-    """What misfortunes have cost so far."""
-
-    deaths: int = 0
-    joins: int = 0
-    recomputed_leaves: int = 0
-    seconds: float = 0.0
-    """Time that steps with a change of members took beyond the usual."""
-    dropped_leaves: int = 0
-    """What came too late for its step, where that is dropped."""
-
-
-@dataclass
-class Machine:
+@dataclass(kw_only=True)
+class Machine(Roster):
     """Who is a member, what has been evaluated, and how the job ends."""
 
-    num_workers: int
     num_leaves: int
     secret: str
     saving: Saving
     scores: Scores
-    num_servers: int = 0
     servers_hold_state: bool = False
     """Whether nothing goes on without all of them; what a worker lacks it gets from them."""
     replace: bool = True
     is_elastic: bool = True
     """Whether training goes on without the dead; otherwise it ends with the first death, after a checkpoint."""
-    min_workers: int = 0
-    """How many must be there to begin and to go on, while there is no room for the others; 0 means that the beginning
-    waits for all, and going on for nobody."""
     watch: Watch = field(default_factory=lambda: Watch(10.0))
     verification: Verification | None = None
     """None if nothing is verified."""
@@ -93,15 +58,8 @@ class Machine:
     outcome: e.Outcome | None = None
     stopping: str | None = None
     losses: Losses = field(default_factory=Losses)
-    workers: dict[int, Worker] = field(default_factory=dict)
-    """The living, by number."""
-    servers: dict[int, Worker] = field(default_factory=dict)
-    """Those that serve them, from the same numbers."""
     observer: Observer | None = None
     """What the evaluator is at; None if there is to be none."""
-    evaluators: dict[int, Worker] = field(default_factory=dict)
-    """The one that is alive, if it is."""
-    _next: int = 0
     _number: int = 0
     _forming: Forming | None = None
     _causes: list[str] = field(default_factory=list)
@@ -109,28 +67,13 @@ class Machine:
     _going_back: bool = False
     """Whether the next generation begins at the last verified snapshot."""
     _finished: dict[int, str] = field(default_factory=dict)
-    _streak: list[str] = field(default_factory=list)
-    """Causes of the deaths since the last progress."""
-    _reached: int = -1
+    _streak: Streak = field(default_factory=Streak)
     _lost_servers: int = 0
     _doom: e.Outcome | None = None
     """How the job will end as soon as a checkpoint is written."""
 
-    def start(self) -> list[e.Action]:
-        """Start whatever is wanted and not there."""
-        actions: list[e.Action] = []
-        kinds: tuple[tuple[Role, dict[int, Worker], int], ...] = (
-            ("worker", self.workers, self.num_workers),
-            ("server", self.servers, self.num_servers),
-            ("evaluator", self.evaluators, 0 if self.observer is None else 1),
-        )
-        for role, processes, wanted in kinds:
-            while len(processes) < wanted:
-                taken = {one.slot for one in processes.values()}
-                processes[self._next] = Worker(slot=min(set(range(wanted)) - taken, default=0))
-                actions.append(e.Start(self._next, role))
-                self._next += 1
-        return actions
+    def __post_init__(self) -> None:
+        self.num_evaluators = 0 if self.observer is None else 1
 
     def handle(self, event: e.Event, now: float = 0.0) -> list[e.Action]:
         """What to do about an event. Nothing more happens once the job is over; the dead are not heard."""
@@ -228,7 +171,7 @@ class Machine:
     def _mourn(self, id_: int, role: str, how: str, kill: bool) -> list[e.Action]:
         """A process is dead: count it, start another one, and give up where that heals nothing."""
         self.losses.deaths += 1
-        self._streak.append(f"{role} {id_} {how}")
+        self._streak.causes.append(f"{role} {id_} {how}")
         self._causes.append("death")
         marks = {} if self.is_elastic else {"fatal": True}
         actions: list[e.Action] = [self._record("death", worker=id_, role=role, how=how, **marks)]
@@ -236,8 +179,9 @@ class Machine:
             actions.append(e.Kill(id_))
         if not self.is_elastic:
             return actions + self._end_after(id_, how)
-        if len(self._streak) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
-            cause = f"{len(self._streak)} deaths without a step in between; the first: {self._streak[0]}"
+        causes = self._streak.causes
+        if len(causes) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
+            cause = f"{len(causes)} deaths without a step in between; the first: {causes[0]}"
             return actions + self._end(e.Outcome("failed", None, cause, id_, died=True))
         return actions + (self.start() if self.replace and len(self._finished) < self.num_workers else [])
 
@@ -272,7 +216,7 @@ class Machine:
         return []
 
     def _ask_evaluator(self, observer: Observer) -> list[e.Action]:
-        ready = [id_ for id_, process in self.evaluators.items() if process.address is not None]
+        ready = self.ready_evaluators
         good = observer.take() if ready else None
         return [] if good is None else [e.Send(ready[0], {"type": "evaluate", "step": good.step, "name": good.name})]
 
@@ -281,21 +225,15 @@ class Machine:
         self.watch.forget(id_)
         goes_on = observer.fail() and not for_good
         if not goes_on:
-            self.observer = None
+            self.observer, self.num_evaluators = None, 0
         text = f"evaluator {id_} is gone ({why})" + ("" if goes_on else "; training goes on without one")
         return [e.Kill(id_), e.Warn(text), *(self.start() if goes_on else []), *self._end_if_finished()]
 
     def _is_observing(self) -> bool:
         """Whether the evaluator is still at what it was given: the end of the job waits for that, and nothing else."""
-        is_there = any(process.address is not None for process in self.evaluators.values())
-        return self.observer is not None and is_there and not self.observer.is_idle
+        return self.observer is not None and bool(self.ready_evaluators) and not self.observer.is_idle
 
     # Membership
-
-    @property
-    def everyone(self) -> dict[int, Worker]:
-        """Every process that is alive, whatever it does."""
-        return {**self.workers, **self.servers, **self.evaluators}
 
     @property
     def members(self) -> list[int]:
@@ -383,8 +321,8 @@ class Machine:
     def _begin(self) -> list[e.Action]:
         """The first generation, or the first after everyone died: when all that are wanted are ready."""
         self._forming = None
-        ready = sorted(id_ for id_, worker in self.workers.items() if worker.address is not None)
-        if not ready or len(ready) < self._num_awaited():
+        ready = sorted(self.ready_workers)
+        if not ready or len(ready) < self.num_awaited:
             return []
         if any(server.address is None for server in self.servers.values()):
             return []
@@ -407,17 +345,10 @@ class Machine:
             actions.append(e.Trust(newest))
         return actions + self._announce(dict.fromkeys(holders, (newest, ())))
 
-    def _num_awaited(self) -> int:
-        """How many workers the first generation waits for: with `min_workers`, not for those that find no room."""
-        wanted = min(self.num_workers, len(self.workers))
-        placed = sum(worker.is_placed for worker in self.workers.values())
-        return max(self.min_workers, min(wanted, placed)) if self.min_workers else wanted
-
     @property
     def has_too_few(self) -> bool:
         """Whether those who are left wait for others to come."""
-        ready = sum(worker.address is not None for worker in self.workers.values())
-        return ready < self.min_workers and self.replace and not self._finished
+        return len(self.ready_workers) < self.min_workers and self.replace and not self._finished
 
     def _on_promised(self, event: e.Promised) -> list[e.Action]:
         forming = self._forming
@@ -471,13 +402,19 @@ class Machine:
         """The new generation: who has a state stays, in order; then those who join."""
         self._forming = None
         actions = self._go_back_if_due()
-        ready = [id_ for id_, worker in self.workers.items() if worker.address is not None]
         newest = max(step for step, _ in promises.values())
         before = {} if self._going_back else self._plan_before(newest)
         if self.servers_hold_state:
             promises, before = dict.fromkeys(promises, (newest, ())), {}
         formed = form(
-            promises, self.members, ready, self.num_workers, before, self.workers, self.num_leaves, self.rounds
+            promises,
+            self.members,
+            self.ready_workers,
+            self.num_workers,
+            before,
+            self.workers,
+            self.num_leaves,
+            self.rounds,
         )
         step, ids, joiners = formed.step, formed.ids, formed.joiners
         self.scores.forget_after(step)
@@ -490,14 +427,14 @@ class Machine:
             first_leaves=tuple(tuple(sorted(formed.leaves[id_])) for id_ in ids),
             behind=tuple(id_ for id_ in formed.stay if promises[id_][0] < step),
             joiners=tuple(joiners),
-            servers=tuple(Member(id_, s.address) for id_, s in self._by_slot() if s.address is not None),
+            servers=self.serving,
             evaluated=self.scores.evaluated,
             evaluated_leaves=self.scores.known_leaves(step),
             best=self.scores.best,
             verified=NO_STATE if self.verification is None else self.verification.verified,
             goes_back=self._going_back,
         )
-        self._note_progress(step)
+        self._streak.note_progress(step)
         self.losses.joins += len(joiners)
         self.losses.recomputed_leaves += formed.num_recomputed
         self._finished = {id_: digest for id_, digest in self._finished.items() if id_ in ids}
@@ -525,9 +462,6 @@ class Machine:
             e.Record(row),
             *self._end_if_finished(),
         ]
-
-    def _by_slot(self) -> list[tuple[int, Worker]]:
-        return sorted(self.servers.items(), key=lambda one: one[1].slot)
 
     def _plan_before(self, step: int) -> dict[int, int]:
         """Who was to compute which leaf of `step`."""
@@ -569,7 +503,7 @@ class Machine:
         return []
 
     def _end_dead(self, worker: int) -> list[e.Action]:
-        first = self._streak[0] if self._streak else "nobody is left who has the verified state"
+        first = self._streak.causes[0] if self._streak.causes else "nobody is left who has the verified state"
         cause = f"all workers are dead; the first cause: {first}"
         return self._end(e.Outcome("failed", None, cause, worker, died=True))
 
@@ -619,21 +553,15 @@ class Machine:
 
     # Time
 
-    def _note_progress(self, step: int) -> None:
-        if step > self._reached:
-            self._reached = step
-            self._streak.clear()
-
     def _on_heartbeat(self, event: e.Heartbeat, now: float) -> list[e.Action]:
         self.watch.heard(event.worker, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
         if event.worker in self.members:
-            self._note_progress(event.step)
+            self._streak.note_progress(event.step)
         return []
 
     def _on_tick(self, now: float) -> list[e.Action]:
         actions: list[e.Action] = []
-        placed = [id_ for id_, process in self.everyone.items() if process.is_placed]
-        for id_, how in self.watch.stuck(placed, now).items():
+        for id_, how in self.watch.stuck(self.placed, now).items():
             if id_ in self.workers:  # and not gone with one that was removed before
                 actions += self._remove(id_, how, kill=True)
             elif id_ in self.servers:
@@ -784,10 +712,10 @@ class Machine:
 
     def _record(self, kind: str, **row: Any) -> e.Record:
         """A row of metrics about something that happened where training is now."""
-        return e.Record({"kind": kind, **row, "step": max(0, self._reached)})
+        return e.Record({"kind": kind, **row, "step": max(0, self._streak.reached)})
 
     def _send_all(self, message: Message, also_servers: bool = False) -> list[e.Action]:
-        servers = [id_ for id_, server in self.servers.items() if also_servers and server.address is not None]
+        servers = [server.id for server in self.serving] if also_servers else []
         return [e.Send(id_, message) for id_ in [*self.members, *servers]]
 
     def _fail(self, cause: str) -> list[e.Action]:

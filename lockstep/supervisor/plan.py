@@ -12,7 +12,7 @@ from lockstep.data.source import Dataset
 from lockstep.engines import Role
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor.events import Outcome
-from lockstep.supervisor.machine import Losses
+from lockstep.supervisor.roster import Losses
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,8 @@ from lockstep.engines.hosts import Hosts, clean_name
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import events as e
 from lockstep.supervisor.guests import Guests, describe_offer, invitation, refusal
-from lockstep.supervisor.machine import Machine
-from lockstep.supervisor.saving import Saving
-from lockstep.supervisor.scores import Scores
 from lockstep.wire import BadFrame, Message
+from tests.supervisor.test_machine import build
 
 
 def hello(**changes: Any) -> Message:
@@ -31,7 +29,7 @@ class Job:
 
     def __init__(self, tmp_path: Path) -> None:
         self.path = tmp_path
-        self.machine = Machine(num_workers=1, num_leaves=4, secret="s", saving=Saving(9), scores=Scores(3))
+        self.machine = build(1, leaves=4)
         self.hosts = Hosts(Site(num_workers=1, listen="127.0.0.1"))
         self.hosts._here.add(0)
         self.events: list[e.Event] = []

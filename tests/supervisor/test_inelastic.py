@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
-from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
-from tests.supervisor.test_machine import sent
+from tests.supervisor.test_machine import build, sent
 
 
 def machine(servers: int = 0, is_ready: bool = True) -> Machine:
     """Two workers, under a launcher."""
-    one = Machine(
-        num_workers=2,
-        num_servers=servers,
-        num_leaves=8,
-        secret="s",
-        saving=Saving(9),
-        scores=Scores(2),
-        replace=False,
-        is_elastic=False,
-    )
+    one = build(2, num_servers=servers, scores=Scores(2), replace=False, is_elastic=False)
     for action in one.start():
         assert isinstance(action, m.Start)
         one.handle(m.Placed(action.worker))

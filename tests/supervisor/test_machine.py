@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
@@ -10,8 +12,14 @@ from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 
 
+def build(workers: int, leaves: int = 8, **options: Any) -> Machine:
+    """A machine that has started nothing yet."""
+    usual = {"saving": Saving(9), "scores": Scores(3)}
+    return Machine(num_workers=workers, num_leaves=leaves, secret="s", **{**usual, **options})
+
+
 def machine(workers: int = 2) -> Machine:
-    one = Machine(num_workers=workers, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one = build(workers)
     for action in one.start():
         assert isinstance(action, m.Start)
         one.handle(m.Placed(action.worker))
@@ -216,7 +224,7 @@ def test_progress_forgives_deaths() -> None:
 
 
 def test_without_replacement_the_last_death_is_the_end() -> None:
-    one = Machine(2, 8, "s", saving=Saving(9), scores=Scores(3), replace=False)
+    one = build(2, replace=False)
     one.start()
     for worker in (0, 1):
         one.handle(m.Ready(worker, "host", 0))
@@ -354,8 +362,8 @@ def test_what_deaths_cost_is_counted() -> None:
 HERE, THERE = Probe("aa", {"processor": "X", "threads": 1}), Probe("bb", {"processor": "Y", "threads": 1})
 
 
-def start_with(probes: list[Probe], **options: object) -> tuple[Machine, list[m.Action]]:
-    one = Machine(len(probes), 8, "s", saving=Saving(9), scores=Scores(3), **options)  # type: ignore[arg-type]
+def start_with(probes: list[Probe], **options: Any) -> tuple[Machine, list[m.Action]]:
+    one = build(len(probes), **options)
     one.start()
     actions: list[m.Action] = []
     for worker, probe in enumerate(probes):
@@ -422,7 +430,7 @@ def test_a_run_is_not_continued_on_another_machine_unless_mixing_is_allowed() ->
 
 
 def test_with_a_minimum_training_begins_without_those_that_find_no_room_and_pauses_below_it() -> None:
-    one = Machine(num_workers=4, min_workers=2, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one = build(4, min_workers=2)
     one.start()
     for worker in (0, 1, 2):
         one.handle(m.Placed(worker))
@@ -444,7 +452,7 @@ def test_with_a_minimum_training_begins_without_those_that_find_no_room_and_paus
 
 
 def test_a_process_that_waits_for_room_is_not_given_up() -> None:
-    one = Machine(num_workers=2, min_workers=1, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one = build(2, min_workers=1)
     one.start()
     one.handle(m.Placed(0))
     one.handle(m.Ready(0, "host:0", 0))
@@ -465,7 +473,7 @@ def rows(actions: list[m.Action], kind: str) -> list[dict[str, object]]:
 
 def with_guests(workers: int = 1, slots: int = 1, leaves: int = 8) -> Machine:
     """A running job that hosts have joined, each with one worker."""
-    one = Machine(num_workers=workers, num_leaves=leaves, secret="s", saving=Saving(9), scores=Scores(3))
+    one = build(workers, leaves)
     for worker in starts(one.start()):
         one.handle(m.Placed(worker))
     for worker in range(workers):
@@ -554,7 +562,7 @@ def test_what_is_wrong_with_a_host_that_joined_does_not_end_the_job() -> None:
 
 
 def test_without_workers_of_its_own_a_job_begins_with_the_first_that_joins_and_waits_when_all_have_gone() -> None:
-    one = Machine(num_workers=0, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(3))
+    one = build(0)
     assert one.start() == []
     assert starts(one.handle(m.Joined("bad", 1))) == [0]
     one.handle(m.Placed(0, "bad"))

@@ -6,18 +6,15 @@ from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.observer import MAX_FAILURES, Observer
-from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
-from tests.supervisor.test_machine import sent
+from tests.supervisor.test_machine import build, sent
 
 EVALUATOR = 2
 
 
 def machine() -> Machine:
     """Two workers that train, and an evaluator that is ready."""
-    one = Machine(
-        num_workers=2, num_leaves=8, secret="s", saving=Saving(9), scores=Scores(2), observer=Observer(num_leaves=2)
-    )
+    one = build(2, scores=Scores(2), observer=Observer(num_leaves=2))
     for action in one.start():
         assert isinstance(action, m.Start)
         one.handle(m.Placed(action.worker))

@@ -18,6 +18,7 @@ from lockstep.supervisor.verification import (
     Verification,
     Wrong,
 )
+from tests.supervisor.test_machine import build
 
 
 def judge(*reports: Report) -> tuple[Verification, Verdict | None]:
@@ -102,7 +103,7 @@ def test_a_machine_that_is_always_wrong_is_outvoted_and_with_two_nobody_is_belie
 def verified_machine(workers: int, *, test_leaves: int = 1, replace: bool = True) -> Machine:
     """A run that verifies its states, with all workers at step 0."""
     scores, verification = Scores(test_leaves), Verification(0)
-    one = Machine(workers, 8, "s", saving=Saving(99), scores=scores, verification=verification, replace=replace)
+    one = build(workers, saving=Saving(99), scores=scores, verification=verification, replace=replace)
     one.start()
     for worker in range(workers):
         one.handle(m.Ready(worker, "host", 0))
