@@ -168,6 +168,20 @@ def test_a_signal_to_all_ends_with_a_checkpoint(workspace: Path, undisturbed: Un
     assert digest_in(run("resume", "run", "--workers", "1")) == undisturbed[0]
 
 
+def test_a_signal_that_is_passed_on_is_not_a_second_one(workspace: Path) -> None:
+    """A second one means: at once, without a checkpoint."""
+    slow = {"LOCKSTEP_INJECT": "slow worker=0 factor=50"}
+    process = launch(sys.executable, *TRAIN, **plain(0, 1, free_port()), **slow)
+    wait_for_step(process, "run", 1)
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    assert any("stopping after a checkpoint" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    stopped = finish(process)
+    assert stopped.returncode == 143
+    assert "stopped by SIGTERM with a checkpoint" in stopped.stdout
+
+
 @pytest.mark.parametrize(
     ("variables", "options", "sentence"),
     [

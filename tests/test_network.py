@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import RECIPE, REPOSITORY, digest_in, run
-from tests.engines.netns import Network
+from tests.engines.netns import SUPERVISOR, Network
 from tests.test_resume import rows_of, wait_for_step
 
 LONGER = [*RECIPE, "--steps", "150", "--set", "evaluation.every_steps=0", "--set", "checkpoints.every_steps=0"]
@@ -102,3 +102,23 @@ def test_a_slow_link_is_waited_for(workspace: Path, network: Network) -> None:
     assert not rows_of("run", "death")
     assert max(row["spans"]["exchange"] for row in rows_of("run", "train")) > 4
     assert digest == digest_in(run("train", *LONGER, "--steps", "2", "--workers", "1", "--run", "whole"))
+
+
+def test_ranks_of_a_launcher_on_two_hosts(workspace: Path, network: Network, whole: str) -> None:
+    """F60: each host has an address of its own, and rank 0 is found by its name for the others."""
+
+    def rank(number: int, host: str) -> subprocess.Popen[str]:
+        inside = ["ip", "netns", "exec", f"{network.prefix}{host}", sys.executable, "-m", "lockstep"]
+        variables = {"RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": SUPERVISOR, "MASTER_PORT": "23456"}
+        arguments = ["train", *LONGER, "--engine", "env", "--run", "run"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}
+        return subprocess.Popen([*inside, *arguments], env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
+
+    other, first = rank(1, "w0"), rank(0, "s")
+    try:
+        assert finish(first)[0] == whole
+        assert other.wait(timeout=30) == 0
+    finally:
+        other.kill()
+    assert {row["worker"] for row in rows_of("run", "spans")} == {0, 1}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import queue
 import socket
 import threading
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import environment, wire
+from lockstep import environment, parent, wire
 from lockstep.engines import Command, Site, meeting
 from lockstep.engines.env import Env
 from lockstep.environment import Place
@@ -56,6 +58,36 @@ def rank(place: Place, number: int) -> Callable[[], socket.socket]:
 def test_ranks_meet_in_any_order(first: Place) -> None:
     engine, _ = meet(rank(first, 2), rank(first, 1))
     assert engine.host == "127.0.0.1"
+
+
+def test_the_others_see_the_end_of_rank_0s_process_and_not_that_of_its_work(first: Place) -> None:
+    """Who ends before rank 0 has said what went wrong makes the launcher kill it."""
+    engine, connections = meet(rank(first, 1), rank(first, 2))
+    del engine
+    gc.collect()
+    for connection in connections:
+        connection.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_rank_fails_after_the_supervisor_and_not_before(monkeypatch: pytest.MonkeyPatch, failed: bool) -> None:
+    near, far = socket.socketpair()
+    monkeypatch.setenv(parent.LEASH, str(near.fileno()))
+    codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+    threading.Thread(target=lambda: codes.put(parent.part(failed)), daemon=True).start()
+    if failed:
+        with pytest.raises(queue.Empty):
+            codes.get(timeout=0.2)
+    far.close()
+    assert codes.get(timeout=10) == int(failed)
+    near.close()
+
+
+def test_a_local_process_has_nobody_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(parent.LEASH, raising=False)
+    assert parent.part(failed=True) == 0
 
 
 def test_a_rank_is_told_what_it_is(first: Place, tmp_path: Path) -> None:
@@ -105,12 +137,22 @@ def test_whoever_lacks_the_token_is_not_let_in_and_does_not_learn_it(first: Plac
             meeting.find(replace(first, rank=1, token="another", wait_seconds=0.3))
         return socket.socket()
 
+    def liar() -> socket.socket:
+        """It does not mind that rank 0 may not be rank 0, and shows something that is no proof."""
+        connection = socket.create_connection(("127.0.0.1", first.port), timeout=5)
+        connection.sendall(wire.encode({"type": "hello", "nonce": "mine"}))
+        assert wire.receive_frame(connection) is not None
+        rank = {"type": "rank", "version": wire.PROTOCOL_VERSION, "rank": 1, "world": 3}
+        connection.sendall(wire.encode({**rank, "proof": meeting.proof("another", "rank", "mine", "yours", "1", "3")}))
+        assert wire.receive_frame(connection) is None
+        return connection
+
     def noise() -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", first.port))
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return connection
 
-    meet(stranger, noise, rank(first, 1), rank(first, 2))
+    meet(stranger, liar, noise, rank(first, 1), rank(first, 2))
 
 
 @pytest.mark.parametrize(
