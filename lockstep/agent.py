@@ -96,7 +96,7 @@ class Agent:
                     self._close()
                 if ending is not None:
                     return ending
-                self._say(f"{self._run} is lost: it is looked for for {RETRY_SECONDS:.0f} s")
+                self._say(f"{self._run} is lost: trying to find it again for {RETRY_SECONDS:.0f} s")
                 reader = await self._reconnect()
         if self._leaving.is_set():
             return Ending("left", self._run)

@@ -165,7 +165,7 @@ def check_secrecy(token: str, *processes: subprocess.Popen[str]) -> None:
 
 
 def test_a_host_that_is_killed_and_one_whose_link_is_cut(workspace: Path, network: Network) -> None:
-    """Each counts as a death, and none is replaced elsewhere; one digest."""
+    """Each counts as a death, and none is replaced elsewhere; when the link is back, so is the host; one digest."""
     process = train(network, *ENDLESS, "--workers", "1", "--listen", LISTEN, "--patience", "4")
     _, token = address(process)
     killed, cut = (inside(network, host, "join", LISTEN, token=token) for host in ("w0", "w1"))
@@ -176,14 +176,17 @@ def test_a_host_that_is_killed_and_one_whose_link_is_cut(workspace: Path, networ
     wait_until(lambda: not psutil.pid_exists(worker), process)
 
     network.cut("w1")
-    wait_for_workers(process, 1, so_far)
+    so_far = wait_for_workers(process, 1, so_far)
+    ip("-n", network.hub, "link", "set", "w1", "up")
+    wait_for_workers(process, 2, so_far)
     shown = stop_and_compare(network, process)
     assert shown.count("is lost; the others go on") == 2
-    assert [row["what"] for row in rows_of("run", "host")] == ["joined", "joined", "lost", "lost"]
+    assert [row["what"] for row in rows_of("run", "host")] == ["joined", "joined", "lost", "lost", "joined"]
     assert all("was lost with its host" in row["how"] for row in rows_of("run", "death")), shown
     assert len(rows_of("run", "death")) == 2
     assert not rows_of("run", "refused")
-    assert cut.poll() is None  # it looks for the supervisor
+    code, out, _ = end_of(cut)
+    assert (code, out) == (0, "run was stopped by SIGTERM\n")
 
 
 def test_a_run_without_workers_of_its_own_on_every_address(

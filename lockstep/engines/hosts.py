@@ -78,6 +78,7 @@ class Hosts:
         slot = next(slot for slot in range(host.slots) if slot not in host.workers.values())
         host.workers[command.id] = slot
         self._started[command.id] = Started(host, log_on(command.log, host.name), on_exit)
+        self._write(command.id, "")
         variables = {name: value for name, value in command.environment.items() if not name.startswith("LOCKSTEP_")}
         host.send({"type": "start", "id": command.id, "slot": slot, "gpu": self._uses_gpus, "variables": variables})
 
@@ -178,10 +179,14 @@ class Hosts:
     # What agents say of processes
 
     def write_log(self, number: int, id_: int, text: str) -> None:
-        """Add to the log of a process; one that cannot be written ends nothing."""
-        if (started := self._of(number, id_)) is not None:
-            with contextlib.suppress(OSError), started.log.open("a") as log:
-                log.write(text)
+        """Add to the log of a process."""
+        if self._of(number, id_) is not None:
+            self._write(id_, text)
+
+    def _write(self, id_: int, text: str) -> None:
+        """A log that cannot be written ends nothing."""
+        with contextlib.suppress(OSError), self._started[id_].log.open("a", encoding="utf-8") as log:
+            log.write(text)
 
     def ended(self, number: int, id_: int, status: int) -> None:
         if (started := self._of(number, id_)) is not None:

@@ -133,6 +133,7 @@ def test_logs_and_ends_of_own_processes_only(job: Job) -> None:
     assert job.events[-1] == e.Joined("box-2", 1)  # the same name twice
     job.start(1)
     job.start(2)
+    assert (job.path / "worker-1-box.log").read_text() == ""
     job.guests.on_message(first, {"type": "log", "id": 1, "text": "hallo "})
     job.guests.on_message(first, {"type": "log", "id": 1, "text": "wörld\n"})
     job.guests.on_message(second, {"type": "log", "id": 1, "text": "not mine"})
