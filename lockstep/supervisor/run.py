@@ -42,7 +42,9 @@ TICK_SECONDS = 0.25
 TICKS_PER_PING = 4
 """Remote workers want to hear something from time to time."""
 EXIT_SECONDS = 2.0
-"""How long after the end of a connection the engine may take to say how the process ended."""
+"""How long after the end of a connection the engine may take to say how the process ended, and the other way round."""
+ECHO_SECONDS = 1.0
+"""A scheduler's signal may come twice: to every process of a job, and once more from the script that hands it on."""
 
 
 def run(plan: Plan, display: Display) -> Result:
@@ -85,6 +87,7 @@ class Supervisor:
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._signalled: dict[signal.Signals, float] = {}
 
     async def run(self) -> Result:
         plan = self._plan
@@ -310,10 +313,21 @@ class Supervisor:
         self._exits.add(worker)
         self._archive.clean_after(worker)
         self._handle(e.Gone(worker, how, is_death=by_signal))
+        if by_signal:
+            self._spawn(self._drop_later(worker))
+
+    async def _drop_later(self, worker: int) -> None:
+        """An engine can lose sight of a process that lives on, on a node that it takes for lost: it must know."""
+        await asyncio.sleep(EXIT_SECONDS)
+        self._control.drop(worker)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._outcome is not None:
             self._display.note(f"{number.name}: the run is over, and its last rows are on their way to the loggers")
+            return
+        now, before = time.monotonic(), self._signalled.get(number)
+        self._signalled[number] = now
+        if number != signal.SIGINT and before is not None and now - before < ECHO_SECONDS:
             return
         is_first = self._machine.stopping is None
         self._handle(e.StopRequested(number.name))
@@ -405,7 +419,7 @@ class Supervisor:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
