@@ -91,8 +91,15 @@ def _local(site: Site) -> Engine:
     return Local(site)
 
 
+def _slurm(site: Site) -> Engine:
+    from lockstep.engines.slurm import Slurm
+
+    return Slurm(site)
+
+
 ENGINES: dict[str, Entry] = {
     "local": Entry("processes on this machine", _local),
+    "slurm": Entry("steps of a Slurm job", _slurm, frozenset({"cpus_per_worker"})),
 }
 
 OPTIONS = {
