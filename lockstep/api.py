@@ -13,7 +13,7 @@ import socket
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lockstep import checkpoint, compiler, evaluate, models, rundirectory, selection, strategies, wire
 from lockstep.check import check_recipe
@@ -36,7 +36,7 @@ from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.plan import Plan, Result
 from lockstep.supervisor.roster import Losses
 
-__all__ = ["Guess", "Prediction", "Run", "command", "evaluate_run", "follow_run", "predict", "resume", "train"]
+__all__ = ["Guess", "Prediction", "Run", "check", "command", "evaluate_run", "follow_run", "predict", "resume", "train"]
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,9 @@ def train(
     """Train a recipe in a new run; with `resume`, continue the run if it is there already."""
     request, display = request or Request(), display or Silent()
     take_part(request.engine)
-    if resume and run is None:
-        raise UserError("--resume needs the name of the run: give --run NAME, or use `lockstep resume last`")
     recipe = resolve(find_recipe(recipe_name), request)
-    directory = rundirectory.for_new_run(run, recipe.name)
+    directory = _directory_of(run, resume, recipe)
     if directory.exists():
-        if not resume:
-            raise UserError(
-                f"the run {directory.name} exists: add --resume to continue it, or choose another name with --run"
-            )
         return _continue(directory, request, display, asked=recipe)
     job = resolve_job(request, recipe, None)
     if not resume and not ENGINES[job.engine].is_elastic:
@@ -107,6 +101,32 @@ def train(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
             ) from None
         return _supervise(plan, display)
+
+
+def check(
+    recipe_name: str, request: Request, *, run: str | None, resume: bool, elsewhere: Literal["cpu", "cuda"]
+) -> Plan:
+    """What `train` would do on other hosts, whose devices are `elsewhere`: checked as far as this one can see, without
+    a process started or a file written."""
+    recipe = resolve(find_recipe(recipe_name), request, elsewhere)
+    directory, stored = _directory_of(run, resume, recipe), None
+    if directory.exists():
+        recipe, stored = directory.read_config()
+        recipe = with_length(recipe, request)
+        check_recipe(recipe)
+    return _plan(recipe, resolve_job(request, recipe, stored), directory, None, request)
+
+
+def _directory_of(run: str | None, resume: bool, recipe: Recipe) -> RunDirectory:
+    """Where a training goes; there is a run already only if it is to be continued."""
+    if resume and run is None:
+        raise UserError("--resume needs the name of the run: give --run NAME, or use `lockstep resume last`")
+    directory = rundirectory.for_new_run(run, recipe.name)
+    if directory.exists() and not resume:
+        raise UserError(
+            f"the run {directory.name} exists: add --resume to continue it, or choose another name with --run"
+        )
+    return directory
 
 
 def resume(run: str, request: Request | None = None, *, display: Display | None = None) -> Run:
@@ -193,8 +213,8 @@ def evaluate_run(
         request = replace(request, hold_out=0)
     if request.hold_out is not None:
         recipe = resolve(recipe, request)
-    # Nothing is logged, so the run's loggers need not be installed here.
-    job = resolve_job(request, recipe, replace(stored_job, loggers=()))
+    # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
+    job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
         plan = _plan(recipe, job, directory, info, request)
         # Figures on other data are not compared with the run's own.
@@ -213,7 +233,7 @@ def follow_run(run: str, request: Request | None = None, *, display: Display | N
     request, display = request or Request(), display or Silent()
     directory = rundirectory.awaited(run, display.note)
     recipe, stored_job = directory.read_config()
-    job = resolve_job(request, recipe, replace(stored_job, loggers=()))
+    job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     return follow(_plan(recipe, job, directory, None, request), display.eval_row, display.note)
 
 

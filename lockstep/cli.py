@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep import __version__, cli_join, cli_reports, data_commands
+from lockstep import __version__, cli_join, cli_reports, cli_submit, data_commands
 from lockstep.arguments import Parser
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
@@ -67,11 +68,15 @@ def parser() -> argparse.ArgumentParser:
     train = add(
         "train", _train, "train a recipe", "lockstep train resnet20-cifar10 --data shapes --workers 2 --steps 50"
     )
-    train.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
-    _recipe_options(train)
-    train.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
-    train.add_argument("--resume", action="store_true", help="continue the run if it exists, so that a rerun is safe")
-    _job_options(train)
+    _train_options(train)
+
+    submit = add(
+        "submit",
+        functools.partial(cli_submit.submit, _train_options, _request),
+        "hand a training to a batch scheduler",
+        "lockstep submit slurm demo --workers 2 --time 00:30:00",
+    )
+    cli_submit.add_commands(submit, _train_options)
 
     resume = add(
         "resume", _resume, "continue a run from its newest good checkpoint", "lockstep resume last --workers 2"
@@ -160,6 +165,14 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--steps", type=int, metavar="K", help="a shorter demo, for tests")
     return top
+
+
+def _train_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
+    _recipe_options(command)
+    command.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
+    command.add_argument("--resume", action="store_true", help="continue the run if it exists, so that a rerun is safe")
+    _job_options(command)
 
 
 def _checkpoint_option(command: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lockstep import addresses, device, engines, environment, host, models, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
@@ -122,8 +122,12 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
     return replace(recipe, data=replace(data, path=path, eval_path=eval_path))
 
 
-def resolve(recipe: Recipe, request: Request) -> Recipe:
-    """The recipe with everything that was asked for, checked but for its data."""
+def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None) -> Recipe:
+    """The recipe with everything that was asked for, checked but for its data.
+
+    `elsewhere` says what "auto" means on another host, where the training will be; the devices of this one then do not
+    count.
+    """
     recipe = replace(recipe, data=with_data(recipe.data, request))
     changes: dict[str, Any] = {
         "leaves": request.leaves,
@@ -144,8 +148,11 @@ def resolve(recipe: Recipe, request: Request) -> Recipe:
     recipe = with_length(recipe, request)
     recipe = with_settings(recipe, request.settings)
     wanted = recipe.device if request.device == "auto" else request.device
-    is_elsewhere = request.engine in engines.ENGINES and engines.ENGINES[request.engine].is_elsewhere
-    recipe = replace(recipe, device="cuda" if wanted == "cuda" and is_elsewhere else device.choose(wanted))
+    if elsewhere is None:
+        is_elsewhere = request.engine in engines.ENGINES and engines.ENGINES[request.engine].is_elsewhere
+        recipe = replace(recipe, device="cuda" if wanted == "cuda" and is_elsewhere else device.choose(wanted))
+    else:
+        recipe = replace(recipe, device=elsewhere if wanted == "auto" else wanted)  # type: ignore[arg-type]
     recipe = _with_absolute_paths(replace(recipe, model=models.with_absolute_name(recipe.model, Path())))
     check_recipe(recipe)
     check_source(recipe.data.source)

@@ -18,7 +18,7 @@ from tests.conftest import REPOSITORY, Command, run, start
 from tests.test_resume import TINY
 
 COMMANDS = ["train", "resume", "evaluate", "predict", "stop", "resize", "digest", "recipes", "runs", "config", "data"]
-COMMANDS += ["doctor", "demo", "join"]
+COMMANDS += ["doctor", "demo", "join", "submit"]
 
 
 def test_help_imports_no_torch_and_is_instant() -> None:

@@ -48,7 +48,10 @@ def test_a_longer_run_continues_with_other_workers_to_the_same_digest(lockstep: 
     assert lockstep("digest", "last").stdout.strip() == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_ends_a_run_with_a_checkpoint(workspace: Path, number: signal.Signals) -> None:
     """F78."""
     steps = 60

@@ -106,6 +106,12 @@ def _local(site: Site) -> Engine:
     return Local(site)
 
 
+def _slurm(site: Site) -> Engine:
+    from lockstep.engines.slurm import Slurm
+
+    return Slurm(site)
+
+
 def _env(site: Site) -> Engine:
     from lockstep.engines.env import Env
 
@@ -131,6 +137,7 @@ ENGINES: dict[str, Entry] = {
         is_elsewhere=True,
     ),
     "env": Entry("processes that torchrun, mpirun or srun has started", _env, is_elastic=False, is_kept=False),
+    "slurm": Entry("steps of a Slurm job", _slurm, frozenset({"cpus_per_worker"}), is_kept=False),
 }
 
 OPTIONS = {

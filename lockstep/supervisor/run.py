@@ -45,10 +45,12 @@ TICK_SECONDS = 0.25
 """How often the machine looks at the clock."""
 TICKS_PER_PING = 4
 """Remote workers want to hear something from time to time."""
-ECHO_SECONDS = 5.0
+LAUNCHER_ECHO_SECONDS = 5.0
 """A launcher may pass on a signal that has reached the supervisor already: until then it is the same one."""
 EXIT_SECONDS = 2.0
-"""How long after the end of a connection the engine may take to say how the process ended."""
+"""How long after the end of a connection the engine may take to say how the process ended, and the other way round."""
+ECHO_SECONDS = 1.0
+"""A scheduler's signal may come twice: to every process of a job, and once more from the script that hands it on."""
 
 
 def run(plan: Plan, display: Display) -> Result:
@@ -100,6 +102,7 @@ class Supervisor:
         self._loading: dict[int, Path] = {}
         """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._signalled: dict[signal.Signals, float] = {}
 
     async def run(self) -> Result:
         plan = self._plan
@@ -362,6 +365,13 @@ class Supervisor:
         self._exits.add(worker)
         self._archive.clean_after(worker)
         self._handle(e.Gone(worker, how, is_death=by_signal))
+        if by_signal:
+            self._spawn(self._drop_later(worker))
+
+    async def _drop_later(self, worker: int) -> None:
+        """An engine can lose sight of a process that lives on, on a node that it takes for lost: it must know."""
+        await asyncio.sleep(EXIT_SECONDS)
+        self._control.drop(worker)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._outcome is not None:
@@ -370,13 +380,21 @@ class Supervisor:
         if not self._is_open:
             self._do([e.End(e.Outcome("stopped", None, number.name))])
             return
-        is_first = self._machine.stopping is None
-        if not is_first and not self._machine.is_elastic and time.monotonic() < self._stopped + ECHO_SECONDS:
+        if self._is_echo(number):
             return
+        is_first = self._machine.stopping is None
         self._stopped = time.monotonic()
         self._handle(e.StopRequested(number.name))
         if is_first:
             self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
+
+    def _is_echo(self, number: signal.Signals) -> bool:
+        """Whether this is a signal that has come already, by another way."""
+        now, before = time.monotonic(), self._signalled.get(number)
+        self._signalled[number] = now
+        if not self._machine.is_elastic:
+            return self._machine.stopping is not None and now < self._stopped + LAUNCHER_ECHO_SECONDS
+        return number != signal.SIGINT and before is not None and now - before < ECHO_SECONDS
 
     async def _checkpoint_timer(self) -> None:
         seconds = self._plan.recipe.checkpoints.every_seconds
@@ -475,7 +493,7 @@ class Supervisor:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         for number in numbers:
             loop.add_signal_handler(number, self._on_signal, number)
         try:
