@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,17 @@ def test_a_killed_process_takes_its_children_along(tmp_path: Path) -> None:
 
     child, status = asyncio.run(work())
     assert status == -signal.SIGKILL
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().split()[2] in "ZX"
+    deadline = time.monotonic() + 30
+    while is_running(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_command_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
