@@ -146,7 +146,7 @@ def test_a_job_whose_first_node_is_lost_is_queued_again(workspace: Path, cluster
         lambda: any(one.name() == "sleep" for one in cluster.processes(SLURM_JOB_ID=job, SLURM_STEP_ID="0")),
         "what watches the first node",
     )
-    cluster.kill_node(lost)
+    cluster.kill_node(lost, is_noticed=True)
     try:
         wait_until(lambda: log.read_text().count("on n") == 2, "the second start")
     finally:
@@ -241,7 +241,7 @@ def with_engine(site: Site, work: Callable[[Slurm], Awaitable[None]]) -> None:
         try:
             await work(engine)
         finally:
-            await engine.close(5)
+            await engine.close(0)
 
     asyncio.run(body())
 
@@ -269,6 +269,8 @@ def test_a_killed_process_ends_with_all_that_it_started(workspace: Path, allocat
 
     async def work(engine: Slurm) -> None:
         await asyncio.gather(*(engine.start(shell(id_, "sleep 1000 & echo $! $$; wait"), ends) for id_ in (0, 1)))
+        logs = [Path("worker-0.log"), Path("worker-1.log")]
+        await asyncio.to_thread(wait_until, lambda: all(log.read_text().count("\n") == 2 for log in logs), "the pids")
         engine.kill(0)
         os.killpg(engine._steps[1].srun.pid, 9)  # type: ignore[union-attr]
         starting = asyncio.create_task(engine.start(shell(2, "sleep 1000"), ends))
@@ -315,7 +317,7 @@ def test_a_process_waits_for_room_and_a_lost_node_is_not_used(
         await asyncio.gather(*(engine.start(shell(id_, long), ends) for id_ in range(6)))
         lost = engine._steps[2].node
         there = [id_ for id_, step in engine._steps.items() if step.node == lost]
-        await asyncio.to_thread(cluster.kill_node, lost)
+        await asyncio.to_thread(cluster.kill_node, lost, True)
         try:
             starting = asyncio.create_task(engine.start(shell(6, long), ends))
             await ends.wait(*there)

@@ -67,17 +67,34 @@ def test_garbage_on_every_port_and_a_second_job_disturb_nobody(workspace: Path) 
     assert not rows_of("second", "death")
 
 
+def start_on(engine: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command with an engine for tests."""
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.engines.{engine}", *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_process_that_its_engine_takes_for_dead_ends(workspace: Path) -> None:
+    """As on a node that a scheduler gave up while it was merely slow: the job has a replacement already."""
+    process = start_on("blind", "train", *ENDLESS, "--workers", "2", "--engine", "blind", "--run", "run")
+    wait_for_step(process, "run", 5)
+    children = psutil.Process(process.pid).children()
+    (worker,) = [child for child in children if child.environ().get("LOCKSTEP_ID") == "1"]
+    Path("blind").touch()
+    worker.wait(timeout=30)
+    assert [(row["worker"], row["how"]) for row in rows_of("run", "death")] == [(1, "was lost from sight")]
+    stop_and_compare(process, "run")
+
+
 def test_an_expelled_worker_that_wakes_up_does_no_harm_and_ends(workspace: Path) -> None:
     """Nobody could kill it: it learns from its connection that it is out."""
     arguments = ["train", *ENDLESS, "--workers", "3", "--engine", "weak", "--patience", "4", "--run", "run"]
     with injection.rules("stop worker=1 step=5 phase=exchange"):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engines.weak", *arguments],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start_on("weak", *arguments)
         wait_for_step(process, "run", 5)
         stopped = wait_for_stopped(process.pid)
         wait_for_step(process, "run", 10)

@@ -137,12 +137,15 @@ class Cluster:
         rows = self.call("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i %j %N").splitlines()
         return {name.split(".")[0]: (number, node) for number, name, node in map(str.split, rows)}
 
-    def kill_node(self, node: str) -> None:
-        """As if its power were cut: its slurmd, and every process of a job on it."""
+    def kill_node(self, node: str, is_noticed: bool = False) -> None:
+        """As if its power were cut: its slurmd, and every process of a job on it. Slurm needs some seconds to see that
+        by itself, unless someone tells it."""
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
         self._kill(self.processes(SLURMD_NODENAME=node))
+        if is_noticed:
+            self.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power")
 
     def processes(self, **variables: str) -> list[psutil.Process]:
         """Processes of jobs of this cluster with these variables in their environment."""
