@@ -273,10 +273,11 @@ def test_a_killed_process_ends_with_all_that_it_started(workspace: Path, allocat
         await asyncio.to_thread(wait_until, lambda: all(log.read_text().count("\n") == 2 for log in logs), "the pids")
         engine.kill(0)
         os.killpg(engine._steps[1].srun.pid, 9)  # type: ignore[union-attr]
-        starting = asyncio.create_task(engine.start(shell(2, "sleep 1000"), ends))
-        await asyncio.sleep(0)
-        engine.kill(2)
-        await starting
+        for id_, seconds in ((2, 0.0), (3, 0.03), (4, 0.1)):
+            starting = asyncio.create_task(engine.start(shell(id_, "sleep 1000"), ends))
+            await asyncio.sleep(seconds)
+            engine.kill(id_)
+            await starting
         await ends.wait(0, 1)
 
     with_engine(Site(num_workers=3), work)

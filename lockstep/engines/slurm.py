@@ -271,17 +271,19 @@ class Slurm:
         self._changed.set()
 
     async def _end(self, step: Step) -> None:
-        """The step first: a process whose srun is killed lives on."""
+        """The step first, because a process whose srun is killed may live on. An srun that has not begun it, or does
+        not end, is told to give it up; only then is it killed, or Slurm would keep a step without a process."""
         await self._cancel(step)
-        if step.srun is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(step.srun.wait(), END_SECONDS if step.number is not None else 0)
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(step.srun.pid, signal.SIGKILL)
-        await step.srun.wait()
-        await self._cancel(step)  # it may have come into being a moment ago
+        srun = step.srun
+        for end in (None if step.number is not None else signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            if srun is None or srun.returncode is not None:
+                return
+            if end is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    srun.send_signal(end)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(srun.wait(), END_SECONDS)
+        await self._cancel(step)
 
     async def _cancel(self, step: Step) -> None:
         with contextlib.suppress(SlurmError):
