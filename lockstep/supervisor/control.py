@@ -11,6 +11,8 @@ from lockstep.engines.hosts import Send
 from lockstep.wire import Message
 
 HANDSHAKE_SECONDS = 10.0
+CLOSING_SECONDS = 1.0
+"""How long a last message may take to one that is stopped."""
 
 
 class Owner(Protocol):
@@ -51,6 +53,8 @@ class Control:
         self._hosts = hosts
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._agents: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        """Those that hear the processes."""
         self._server: asyncio.Server | None = None
         self.address = ""
         self.port = 0
@@ -79,11 +83,14 @@ class Control:
         for worker in self._writers:
             self.send(worker, message)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """End all connections, also those whose other end stays; afterwards nobody is heard any more."""
         if self._server is not None:
             self._server.close()
         for writer in [*self._writers.values(), *self._agents]:
             writer.close()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=CLOSING_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         worker: int | None = None
@@ -106,6 +113,9 @@ class Control:
                 return
             worker = int(hello["id"])
             self._writers[worker] = writer
+            if (task := asyncio.current_task()) is not None:
+                self._serving.add(task)
+                task.add_done_callback(self._serving.discard)
             self.send(worker, welcome)
             while True:
                 self._owner.on_message(worker, await wire.read_frame(reader))

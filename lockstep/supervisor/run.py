@@ -144,7 +144,7 @@ class Supervisor:
                 if not self._control.is_connected(worker):
                     self._engine.kill(worker)  # still importing; it would not hear
             await self._engine.close(GRACE_SECONDS)
-            self._control.close()
+            await self._control.close()
             for task in self._tasks:
                 task.cancel()
             if not plan.evaluate_only:
@@ -352,7 +352,8 @@ class Supervisor:
         return {"type": "ok"}
 
     def on_end(self, worker: int) -> None:
-        self._spawn(self._await_exit(worker))
+        if not self._over.is_set():
+            self._spawn(self._await_exit(worker))
 
     async def _await_exit(self, worker: int) -> None:
         """The engine usually says in a moment how the process ended, which is a better cause than a lost connection."""

@@ -69,7 +69,7 @@ def scenario(talk: Callable[[Control], Awaitable[None]]) -> tuple[list[tuple[int
         server = Control("secret", owner)
         await server.start("127.0.0.1")
         await talk(server)
-        server.close()
+        await server.close()
 
     asyncio.run(main())
     return owner.messages, owner.ends
@@ -107,6 +107,20 @@ def test_a_worker_with_the_token_is_welcome_and_heard() -> None:
     messages, ends = scenario(talk)
     assert messages == [(0, {"type": "ready"})]
     assert ends == [0]
+
+
+def test_whoever_stays_is_left_before_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """As other ranks do under a launcher, until the command itself has ended: nothing is cut off with a traceback."""
+    staying: list[asyncio.StreamWriter] = []
+
+    async def talk(server: Control) -> None:
+        reader, writer = await connect(server)
+        writer.write(wire.encode(hello()))
+        assert (await wire.read_frame(reader))["type"] == "welcome"
+        staying.append(writer)
+
+    assert scenario(talk) == ([], [0])
+    assert caplog.text == ""
 
 
 def test_a_command_with_the_token_is_answered() -> None:
@@ -224,7 +238,7 @@ def test_an_agent_with_the_token_is_heard_until_it_talks_nonsense() -> None:
         writer.write(wire.encode({"type": "nonsense"}) + wire.encode({"type": "heartbeat"}))
         assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
-        server.close()
+        await server.close()
 
     asyncio.run(main())
     assert hosts.heard == [(7, {"type": "heartbeat"})]
