@@ -77,23 +77,25 @@ def digest_of(cluster: Cluster, job: str) -> str:
 def test_a_job_with_servers_has_the_digest_of_any_other(
     workspace: Path, cluster: Cluster, undisturbed: tuple[str, list[float]]
 ) -> None:
-    """F82: one command with servers, workers and batch size; a log per role."""
-    job = submit(*RECIPE, "--workers", "3", "--strategy", "server", "--servers", "2", "--nodes", "2")
+    """F82: one command with servers, workers and batch size; an evaluator on a node of its own; a log per role."""
+    processes = ["--workers", "3", "--strategy", "server", "--servers", "2", "--evaluator"]
+    job = submit(*RECIPE, *processes, "--workers-per-node", "2")
     assert digest_of(cluster, job) == undisturbed[0]
     logs = Path("runs/run/logs")
     assert {path.name for path in logs.iterdir()} == {
         *(f"worker-{id_}.log" for id_ in (0, 1, 2)),
-        *("server-3.log", "server-4.log", f"slurm-{job}.log", "sbatch.sh"),
+        *("server-3.log", "server-4.log", "evaluator-5.log", f"slurm-{job}.log", "sbatch.sh"),
     }
     where = {
         path.stem: re.findall(r"lockstep: step \S+ on (\S+),", path.read_text())
-        for role in ("worker", "server")
+        for role in ("worker", "server", "evaluator")
         for path in logs.glob(f"{role}-*.log")
     }
-    assert [len(set(where[name])) for name in sorted(where)] == [1] * 5
+    assert [len(set(where[name])) for name in sorted(where)] == [1] * 6
     workers = [where[f"worker-{id_}"][0] for id_ in (0, 1, 2)]
     assert workers[0] == workers[2] != workers[1]
     assert {where["server-3"][0], where["server-4"][0]} == set(workers)
+    assert where["evaluator-5"][0] not in workers
 
 
 def test_a_killed_step_is_replaced(workspace: Path, cluster: Cluster, whole: str) -> None:
