@@ -2,7 +2,7 @@
 
     LOCKSTEP_INJECT="kill worker=1 step=3 phase=exchange; stop worker=0 step=5 phase=forward"
 
-A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step: `kill` and `stop` by a signal,
+A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step, or without one of any: `kill` and `stop` by a signal,
 `flip-weights` and `flip-momentum` by a flipped bit, `flip-gradient` in the first leaf of the step. It strikes once;
 replacements have other numbers, so they are not struck by it. `slow worker=1 factor=10` makes every leaf of a worker
 take ten times as long, by sleeping. The phases of a server are `push` and `result`.
@@ -34,15 +34,18 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 class Rule:
     action: str
     worker: int
-    step: int
+    step: int | None
     phase: str
     factor: float = 1.0
+
+    def is_at(self, step: int, phase: str) -> bool:
+        return self.phase == phase and self.step in (None, step)
 
     @staticmethod
     def parse(text: str) -> Rule:
         action, *pairs = text.split()
         fields = dict(pair.split("=", 1) for pair in pairs)
-        step, factor = int(fields.get("step", 0)), float(fields.get("factor", 1))
+        step, factor = int(fields["step"]) if "step" in fields else None, float(fields.get("factor", 1))
         return Rule(action, int(fields["worker"]), step, fields.get("phase", ""), factor)
 
 
@@ -68,7 +71,7 @@ def install(worker: int, step: Callable[[], int], replica: Replica, strategy: Sy
 
     def enter(phase: str) -> None:
         for rule in list(mine):
-            if rule.phase == phase and rule.step == step() and rule.action not in ("flip-gradient", "slow"):
+            if rule.is_at(step(), phase) and rule.action not in ("flip-gradient", "slow"):
                 mine.remove(rule)
                 if rule.action in SIGNALS:
                     os.kill(os.getpid(), SIGNALS[rule.action])
@@ -99,7 +102,7 @@ def striker(server: int) -> Callable[[int, str], None]:
 
     def enter(step: int, phase: str) -> None:
         for rule in mine:
-            if (rule.step, rule.phase) == (step, phase):
+            if rule.is_at(step, phase):
                 os.kill(os.getpid(), SIGNALS[rule.action])
 
     return enter
