@@ -100,7 +100,12 @@ def train(
             raise UserError(
                 f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
             ) from None
-        return _supervise(plan, display)
+        try:
+            return _supervise(plan, display)
+        except UserError:
+            if not any((directory.path / "logs").iterdir()):  # no process was ever started: there is no such run
+                shutil.rmtree(directory.path, ignore_errors=True)
+            raise
 
 
 def check(

@@ -2,10 +2,11 @@
 
     LOCKSTEP_INJECT="kill worker=1 step=3 phase=exchange; stop worker=0 step=5 phase=forward"
 
-A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step, or without one of any: `kill` and `stop` by a signal,
-`flip-weights` and `flip-momentum` by a flipped bit, `flip-gradient` in the first leaf of the step. It strikes once;
-replacements have other numbers, so they are not struck by it. `slow worker=1 factor=10` makes every leaf of a worker
-take ten times as long, by sleeping. The phases of a server are `push` and `result`.
+A rule strikes its own process when it enters a phase (a span, see `spans.py`) of a step, or of any step if it names
+none: `kill` and `stop` by a signal, `flip-weights` and `flip-momentum` by a flipped bit, `flip-gradient` in the first
+leaf of the step. It strikes once; replacements have other numbers, so they are not struck by it. `slow worker=1
+factor=10` makes every leaf of a worker take ten times as long, by sleeping. The phases of a server are `push` and
+`result`.
 """
 
 from __future__ import annotations

@@ -196,6 +196,7 @@ def test_a_wrong_address_is_one_sentence(address: str, sentence: str) -> None:
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("lockstep: ")]
     assert sentence in line
     assert "Traceback" not in result.stderr
+    assert not Path("runs/run").exists()
 
 
 def test_gpus_of_the_cluster_need_not_be_here(monkeypatch: pytest.MonkeyPatch) -> None:

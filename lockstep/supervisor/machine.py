@@ -699,7 +699,8 @@ class Machine(Roster):
         return [] if self._is_observing() else self._end(e.Outcome("finished", digests.pop()))
 
     def _on_stop(self, event: e.StopRequested) -> list[e.Action]:
-        if self.stopping is not None or not self.workers:
+        waits_for_room = self.generation is None and any(not worker.is_placed for worker in self.workers.values())
+        if self.stopping is not None or not self.workers or waits_for_room:
             # Asked twice, or nobody is there who could write a checkpoint: at once, without one.
             return self._end(e.Outcome("stopped", None, event.reason))
         self.stopping = event.reason

@@ -451,6 +451,15 @@ def test_with_a_minimum_training_begins_without_those_that_find_no_room_and_paus
     assert sent(one.handle(m.Promised(0, 4, 0, ())), "generation") == [0, 3]
 
 
+def test_who_stops_a_job_that_waits_for_room_need_not_say_it_twice() -> None:
+    one = build(2)
+    one.start()
+    one.handle(m.Placed(0))
+    one.handle(m.StopRequested("SIGINT"))
+    assert one.outcome is not None
+    assert one.outcome.state == "stopped"
+
+
 def test_a_process_that_waits_for_room_is_not_given_up() -> None:
     one = build(2, min_workers=1)
     one.start()
