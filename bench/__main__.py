@@ -23,6 +23,7 @@ from bench.memory import memory
 from bench.recovery import recovery
 from bench.results import ROOT, Result
 from bench.rounds import Say
+from bench.slurm import slurm_engine
 from bench.startup import startup
 from bench.strategies import dense60m_strategies, resnet20_strategies, stragglers
 from bench.throughput import one_worker, two_workers
@@ -47,7 +48,7 @@ STRATEGIES: dict[str, Benchmark] = {
 }
 """Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
-ENGINES: dict[str, Benchmark] = {"engine-ray": ray_engine, "two-hosts": two_hosts}
+ENGINES: dict[str, Benchmark] = {"engine-ray": ray_engine, "engine-slurm": slurm_engine, "two-hosts": two_hosts}
 """These need what the engine needs, the peers, and root for networks of their own: run only when they are named."""
 
 ACCURACY: dict[str, Benchmark] = {
