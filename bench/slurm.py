@@ -34,7 +34,7 @@ def slurm_engine(quick: bool, scratch: Path, say: Say) -> Result:
     return Result(
         name="engine-slurm",
         question="ResNet-20, batch 128 in 4 leaves, two workers on two virtual nodes of a Slurm that has nothing else "
-        "to do: seconds from salloc to the first row of metrics, next to an srun that runs nothing in such an allocation.",
+        "to do: seconds from salloc to the first row of metrics, next to an srun that runs nothing.",
         figures=[Figure(f"first step under Slurm, above {SRUN}", "seconds", above)],
         measured=[Figure(name, "seconds", values) for name, values in seconds.items()],
     )
@@ -60,8 +60,8 @@ def _srun(cluster: Cluster, directory: Path) -> float:
 
 
 def _first_step(cluster: Cluster, prefix: Sequence[str], options: Sequence[str], directory: Path) -> float:
-    sizes = {"workers": WORKERS, "leaves": 4, "steps": 1}
-    command = [*prefix, *contestants.lockstep_command(directory, "resnet20", **sizes), *options, "--no-tensorboard"]
+    train = contestants.lockstep_command(directory, "resnet20", workers=WORKERS, leaves=4, steps=1)
+    command = [*prefix, *train, *options, "--no-tensorboard"]
     started = time.time()
     _seconds(cluster, command, directory)
     rows = metrics.read(directory / "run" / "metrics.jsonl")
