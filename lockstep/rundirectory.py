@@ -38,11 +38,8 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.metrics = path / "metrics.jsonl"
         self.followed = path / "followed.jsonl"
-
-    @property
-    def name(self) -> str:
-        """What to type to mean this run."""
-        return self.path.name if self.path.parent.resolve() == ROOT.resolve() else str(self.path)
+        self.name = path.name if path.parent.resolve() == ROOT.resolve() else str(path)
+        """What to type to mean this run, here and now: the current directory may be gone when the run is over."""
 
     def log(self, role: str, id_: int) -> Path:
         return self.path / "logs" / f"{role}-{id_}.log"

@@ -77,6 +77,31 @@ def test_workers_on_several_nodes_train_to_the_same_digest(nodes: Nodes, undistu
     assert not rows_of("run", "death")
 
 
+def test_a_job_is_submitted_to_the_cluster(nodes: Nodes, undisturbed: tuple[str, list[float]]) -> None:
+    """F83: by `ray job submit`, from a host that need not be a node; it knows no address but the one Ray gives it."""
+    Path("code").mkdir()
+    Path("code/mine.py").write_text("from lockstep.recipes import RECIPES\nsame = RECIPES['demo']\n")
+    train = [
+        sys.executable,
+        "-m",
+        "lockstep",
+        "train",
+        "mine.py:same",
+        *RECIPE[1:],
+        "--workers",
+        "2",
+        "--engine",
+        "ray",
+    ]
+    command = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--address", nodes.jobs]
+    command += ["--working-dir", "code", "--", *train, "--run", str(Path("runs/run").resolve())]
+    result = subprocess.run(command, env=nodes.environment, capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"digest {undisturbed[0]}" in result.stdout
+    assert "joined a Ray cluster" in result.stdout
+    assert {node_of("worker", id_) for id_ in range(2)} <= set(HOSTS)
+
+
 def test_a_lost_node_shrinks_the_job_and_a_new_one_lets_it_grow_back(nodes: Nodes) -> None:
     """F83."""
     with injection.rules(SLOWLY):

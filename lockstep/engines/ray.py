@@ -79,6 +79,8 @@ class Ray:
     def __init__(self, site: Site) -> None:
         self.host = "127.0.0.1"
         self._site = site
+        self._directory = str(Path.cwd())
+        """Now, since that of a submitted job is Ray's, which may delete it while the job goes on."""
         self._groups: list[PlacementGroup] = []
         """The first one holds all that must fit at once, the others one process each."""
         self._free: list[Bundle] = []
@@ -182,7 +184,7 @@ class Ray:
             arguments=process.command.arguments,
             environment={**luggage.variables(), **self._devices(process.command.role), **process.command.environment},
             python=sys.executable,
-            directory=str(Path.cwd()),
+            directory=self._directory,
             files=[str(directory) for directory in self._site.files],
         )
         started = asyncio.ensure_future(_result(process.actor.start.remote(order)))

@@ -1,7 +1,8 @@
 """A real Ray cluster of several nodes on this machine, for tests.
 
-`python -m tests.engines.raycluster` starts the head, which has no cores, and prints its address; then it obeys lines on
-standard input: `add IP CORES [GPUS]`, `kill IP`. It answers each with one line, and ends with its standard input.
+`python -m tests.engines.raycluster PORT` starts the head, which has no cores and takes jobs at that port, and prints
+its address; then it obeys lines on standard input: `add IP CORES [GPUS]`, `kill IP`. It answers each with one line, and
+ends with its standard input.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 from typing import Any
 
 from tests.conftest import REPOSITORY
+from tests.engines.virtual_slurm import free_ports
 
 HEAD = "127.0.0.2"
 SETTINGS = {
@@ -33,8 +35,11 @@ class Nodes:
     def __init__(self) -> None:
         self._directory = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets below it need a short name
         self.environment = {**os.environ, **SETTINGS, "RAY_TMPDIR": self._directory, "PYTHONPATH": str(REPOSITORY)}
+        (port,) = free_ports(1)
+        self.jobs = f"http://127.0.0.1:{port}"
+        """Where jobs are submitted to."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engines.raycluster"],
+            [sys.executable, "-m", "tests.engines.raycluster", str(port)],
             env=self.environment,
             cwd="/",  # whatever a process finds on a node, it did not find in the current directory
             stdin=subprocess.PIPE,
@@ -78,7 +83,9 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Ray prints is no answer
     common: dict[str, Any] = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**common, "num_cpus": 0, "node_ip_address": HEAD})
+    jobs = {"include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": int(sys.argv[1])}
+    head = {**common, **jobs, "num_cpus": 0, "node_ip_address": HEAD}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes: dict[str, Any] = {}
     print(cluster.address, file=answers, flush=True)
     for line in sys.stdin:
