@@ -21,6 +21,7 @@ from bench.memory import memory
 from bench.recovery import recovery
 from bench.results import ROOT, Result
 from bench.rounds import Say
+from bench.slurm import slurm_engine
 from bench.startup import startup
 from bench.strategies import dense60m_strategies, resnet20_strategies, stragglers
 from bench.throughput import one_worker, two_workers
@@ -45,6 +46,9 @@ STRATEGIES: dict[str, Benchmark] = {
 }
 """Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
+SITES: dict[str, Benchmark] = {"slurm-engine": slurm_engine}
+"""These need root and Debian's packages of Slurm: only those that are named are run."""
+
 ACCURACY: dict[str, Benchmark] = {
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
@@ -53,7 +57,7 @@ ACCURACY: dict[str, Benchmark] = {
 }
 """These take hours and need CIFAR-10: only those that are named are run."""
 
-ALL = BENCHMARKS | STRATEGIES | ACCURACY
+ALL = BENCHMARKS | STRATEGIES | SITES | ACCURACY
 
 OUT = ROOT / "bench" / "out"
 
@@ -64,7 +68,7 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | ACCURACY)}",
+        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | SITES | ACCURACY)}",
     )
     parser.add_argument("--data", metavar="DIR", help=f"CIFAR-10, for {', '.join(ACCURACY)}")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")
