@@ -280,7 +280,7 @@ def test_a_killed_process_ends_with_all_that_it_started(workspace: Path, allocat
     for id_ in (0, 1):
         for pid in Path(f"worker-{id_}.log").read_text().splitlines()[1].split():
             wait_until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists(), f"the end of {pid}")  # type: ignore[misc]
-    wait_until(lambda: not cluster.steps(allocation), "the end of the steps")
+    wait_until(lambda: not cluster.processes(SLURM_JOB_ID=allocation), "the end of all processes")
 
 
 def test_every_worker_has_a_gpu_of_its_own_that_slurm_chose(workspace: Path, allocation: str) -> None:
