@@ -1,76 +1,82 @@
-"""What Slurm costs: seconds until the first step, next to an empty srun. The cluster is the one of the tests: real
-daemons with virtual nodes on this host, which needs root and Debian's packages."""
+"""How long a user waits under Slurm: from the command to the first step, next to an empty srun and the local engine.
+
+On a Slurm of virtual nodes on this host, as in the tests: what is seen is what the engine adds, not a network.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from bench import contestants
 from bench.ratio import MIN_ROUNDS
 from bench.results import Figure, Result
 from bench.rounds import Contestant, Say, interleaved
-from lockstep import metrics
+from bench.startup import import_torch
 from tests.engines.virtual_slurm import Cluster, missing
 
-WORKERS = 2
-LOCAL, SLURM, SRUN = "Lockstep, local", "Lockstep under Slurm", "an empty srun"
+EMPTY = "srun true"
+ENGINES = ("local", "slurm")
 
 
 def slurm_engine(quick: bool, scratch: Path, say: Say) -> Result:
     if (reason := missing()) is not None:
-        raise SystemExit(f"this benchmark {reason}")
-    with _cluster(scratch / "slurm") as cluster:
-        runs: dict[str, Contestant] = {
-            SRUN: partial(_srun, cluster),
-            LOCAL: partial(_first_step, cluster, (), ()),
-            SLURM: partial(_first_step, cluster, _allocation(WORKERS), ("--engine", "slurm")),
-        }
-        seconds = interleaved(runs, 1 if quick else MIN_ROUNDS, scratch, say)
-    above = [ours - least for ours, least in zip(seconds[SLURM], seconds[SRUN], strict=True)]
+        raise SystemExit(reason)
+    import_torch(scratch / "warm-up")  # the first one reads the files from disk
+    with _allocation(scratch / "slurm"):
+        runs: dict[str, Contestant] = {EMPTY: _empty, **{_name(engine): _first_step(engine) for engine in ENGINES}}
+        samples = interleaved(runs, 1 if quick else MIN_ROUNDS + 1, scratch, say)
+    local, slurm = (samples[_name(engine)] for engine in ENGINES)
+    pairs = zip(slurm, local, samples[EMPTY], strict=True)
     return Result(
         name="engine-slurm",
-        question="ResNet-20, batch 128 in 4 leaves, two workers on two virtual nodes of a Slurm that has nothing else "
-        "to do: seconds from salloc to the first row of metrics, next to an srun that runs nothing.",
-        figures=[Figure(f"first step under Slurm, above {SRUN}", "seconds", above)],
-        measured=[Figure(name, "seconds", values) for name, values in seconds.items()],
+        question="ResNet-20, two workers: seconds from the command to the first row of metrics under Slurm, on virtual "
+        "nodes of this host.",
+        figures=[
+            Figure(
+                "what Slurm adds to the local engine, above an empty srun", "seconds", [a - b - c for a, b, c in pairs]
+            )
+        ],
+        measured=[Figure(name, "seconds", values) for name, values in samples.items()],
     )
 
 
 @contextmanager
-def _cluster(root: Path) -> Iterator[Cluster]:
-    root.mkdir(parents=True)
-    cluster = Cluster(root, num_nodes=WORKERS)
+def _allocation(root: Path) -> Iterator[None]:
+    """This process inside a job with two nodes."""
+    root.mkdir()
+    cluster, before = Cluster(root, num_nodes=2), dict(os.environ)
     try:
         cluster.start()
-        yield cluster
+        os.environ.update(cluster.allocate(2))
+        yield
     finally:
         cluster.stop()
+        os.environ.clear()
+        os.environ.update(before)
 
 
-def _allocation(nodes: int) -> tuple[str, ...]:
-    return ("salloc", "--quiet", f"--nodes={nodes}", "--ntasks-per-node=1")
+def _name(engine: str) -> str:
+    return f"lockstep train --workers 2 --engine {engine}"
 
 
-def _srun(cluster: Cluster, directory: Path) -> float:
-    return _seconds(cluster, [*_allocation(1), "srun", "true"], directory)
-
-
-def _first_step(cluster: Cluster, prefix: Sequence[str], options: Sequence[str], directory: Path) -> float:
-    train = contestants.lockstep_command(directory, "resnet20", workers=WORKERS, leaves=4, steps=1)
-    command = [*prefix, *train, *options, "--no-tensorboard"]
-    started = time.time()
-    _seconds(cluster, command, directory)
-    rows = metrics.read(directory / "run" / "metrics.jsonl")
-    return next(float(row["time"]) for row in rows if row["kind"] == "train") - started
-
-
-def _seconds(cluster: Cluster, command: Sequence[str], directory: Path) -> float:
+def _empty(directory: Path) -> float:
     directory.mkdir(parents=True)
-    started, log = time.time(), directory / "log"
-    with contestants.started_process(command, log, {"SLURM_CONF": str(cluster.conf)}) as process:
-        contestants.finish(process, log, started)
-    return time.time() - started
+    started = time.time()
+    command = ["srun", "--nodes=1", "--ntasks=1", "--exact", "--mem=0", "true"]
+    with contestants.started_process(command, directory / "log") as process:
+        contestants.finish(process, directory / "log", started)
+        return time.time() - started
+
+
+def _first_step(engine: str) -> Contestant:
+    def run(directory: Path) -> float:
+        options = ["--engine", engine]
+        done = contestants.lockstep(directory, "resnet20", workers=2, leaves=4, steps=1, options=options)
+        seconds: float = done.train_rows[0]["time"] - done.started
+        return seconds
+
+    return run

@@ -198,20 +198,14 @@ def test_sbatch_reads_names_as_they_are_meant(workspace: Path, cluster: Cluster)
 @pytest.fixture
 def allocation(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """This process in an allocation of three nodes, with all their CPUs and GPUs."""
-    asked = ["--no-shell", "--nodes=3", "--ntasks-per-node=2", "--gpus-per-node=2", "--no-kill"]
-    made = subprocess.run(["salloc", *asked], env=cluster.environment, capture_output=True, text=True, timeout=60)
-    match = re.search(r"Granted job allocation (\d+)", made.stderr)
-    assert match is not None, made.stderr
-    monkeypatch.setenv("SLURM_JOB_ID", match[1])
-    monkeypatch.setenv(
-        "SLURM_JOB_NODELIST", cluster.call("squeue", "--noheader", f"--jobs={match[1]}", "--format=%N").strip()
-    )
-    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "2(x3)")
-    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
+    variables = cluster.allocate(3)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    job = variables["SLURM_JOB_ID"]
     try:
-        yield match[1]
+        yield job
     finally:
-        cluster.call("scancel", match[1])
+        cluster.call("scancel", job)
         wait_until(lambda: cluster.states().count("idle") == len(cluster.nodes), "idle nodes")
 
 
@@ -288,7 +282,7 @@ def test_a_killed_process_ends_with_all_that_it_started(workspace: Path, allocat
     for id_ in (0, 1):
         for pid in Path(f"worker-{id_}.log").read_text().splitlines()[1].split():
             wait_until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists(), f"the end of {pid}")  # type: ignore[misc]
-    wait_until(lambda: not cluster.steps(allocation), "the end of the steps")
+    wait_until(lambda: not cluster.processes(SLURM_JOB_ID=allocation), "the end of all processes")
 
 
 def test_every_worker_has_a_gpu_of_its_own_that_slurm_chose(workspace: Path, allocation: str) -> None:

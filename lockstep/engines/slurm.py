@@ -29,6 +29,8 @@ APPEAR_SECONDS = 0.1
 """How often the log of a process that is being started is looked at."""
 END_SECONDS = 5.0
 """How long an srun may take to end after its step was killed, before it is killed too."""
+CANCEL_SECONDS = 0.3
+"""How often a step is killed that Slurm still knows."""
 AVOID_SECONDS = 15.0
 """How long a node that did not take a process is given no other one."""
 MAX_REFUSALS = 3
@@ -277,22 +279,28 @@ class Slurm:
         srun = step.srun
         for end in (None if step.number is not None else signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             if srun is None or srun.returncode is not None:
-                return
+                break
             if end is not None:
                 with contextlib.suppress(ProcessLookupError):
                     srun.send_signal(end)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(srun.wait(), END_SECONDS)
-        await self._cancel(step)
+        for _ in range(round(END_SECONDS / CANCEL_SECONDS) if srun is not None else 0):
+            if not await self._cancel(step):
+                break
+            await asyncio.sleep(CANCEL_SECONDS)  # its process may have been on the way when its srun gave up
 
-    async def _cancel(self, step: Step) -> None:
+    async def _cancel(self, step: Step) -> bool:
+        """Kill a step if Slurm knows it; whether it does."""
+        found: list[str] = []
         with contextlib.suppress(SlurmError):
-            found = [step.number] if step.number is not None else await self._find(step.name)
+            found = await self._find(step.name)
             if found:
                 await call("scancel", "--signal=KILL", *found)
+        return bool(found)
 
     async def _find(self, name: str) -> list[str]:
-        """The number of a step that has not said it."""
+        """The numbers of the steps with a name."""
         listing = await call("squeue", "--noheader", "--steps", f"--jobs={self._job}", "--format=%i %j")
         return text.parse_steps(listing, name)
 

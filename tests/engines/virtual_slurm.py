@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -125,6 +126,21 @@ class Cluster:
     def call(self, *command: str) -> str:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
         return done.stdout
+
+    def allocate(self, num_nodes: int) -> dict[str, str]:
+        """An allocation with all CPUs and GPUs of so many nodes; the variables of a process in it."""
+        asked = [f"--nodes={num_nodes}", f"--ntasks-per-node={CPUS_PER_NODE}", f"--gpus-per-node={GPUS_PER_NODE}"]
+        command = ["salloc", "--no-shell", "--no-kill", *asked]
+        made = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        match = re.search(r"Granted job allocation (\d+)", made.stderr)
+        assert match is not None, made.stderr
+        return {
+            "SLURM_CONF": str(self.conf),
+            "SLURM_JOB_ID": match[1],
+            "SLURM_JOB_NODELIST": self.call("squeue", "--noheader", f"--jobs={match[1]}", "--format=%N").strip(),
+            "SLURM_JOB_CPUS_PER_NODE": f"{CPUS_PER_NODE}(x{num_nodes})",
+            "SLURM_GPUS_ON_NODE": str(GPUS_PER_NODE),
+        }
 
     def states(self) -> list[str]:
         return self.call("sinfo", "--noheader", "--Node", "--partition=usual", "--format=%T").split()
