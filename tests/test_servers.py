@@ -121,7 +121,7 @@ def test_late_leaves_are_computed_by_others_to_the_same_bits(workspace: Path, un
 
 def test_a_straggler_that_nobody_can_help_any_more_copies_the_state(workspace: Path) -> None:
     """F55: it is too far behind for the results that servers keep."""
-    process = start("train", *ENDLESS, "--workers", "3", *SERVER, "--backup", "4", "--patience", "30", "--run", "run")
+    process = start("train", *ENDLESS, "--workers", "3", *SERVER, "--backup", "4", "--patience", "110", "--run", "run")
     wait_for_step(process, "run", 3)
     straggler = by_id(process.pid, 1)
     os.kill(straggler, signal.SIGSTOP)

@@ -42,7 +42,8 @@ def test_v1_computes_what_torchvision_does_from_the_same_weights(depth: int, tor
     network = with_random_norms(build("resnet", depth=depth, side=64)).eval()
     theirs = getattr(torchvision.models, f"resnet{depth}")(num_classes=10).eval()
     theirs.load_state_dict(network.state_dict())
-    torch.testing.assert_close(network(images(2, 64)), theirs(images(2, 64)))
+    # The order of additions depends on the threads, and so on what ran before in this process.
+    torch.testing.assert_close(network(images(2, 64)), theirs(images(2, 64)), rtol=1e-4, atol=1e-4)
 
 
 def test_v2_computes_what_timm_does_from_the_same_weights(timm: ModuleType) -> None:
@@ -53,7 +54,7 @@ def test_v2_computes_what_timm_does_from_the_same_weights(timm: ModuleType) -> N
     with torch.no_grad():
         for name, tensor in theirs.state_dict().items():
             tensor.copy_(ours[our_name(name)].reshape(tensor.shape))
-    torch.testing.assert_close(network(images(2, 64)), theirs(images(2, 64)))
+    torch.testing.assert_close(network(images(2, 64)), theirs(images(2, 64)), rtol=1e-4, atol=1e-4)
 
 
 def our_name(name: str) -> str:
