@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,6 +20,7 @@ from bench.contestants import GLOBAL_BATCH, read_json, started_process
 from bench.ratio import MIN_ROUNDS, Target, paired
 from bench.results import Figure, Result
 from bench.rounds import Contestant, Say, interleaved
+from bench.strategies import Size
 from lockstep import metrics
 
 RECIPE, LEAVES, LOCAL_STEPS = "resnet20", 4, 10
@@ -33,18 +33,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "server": ("--strategy", "server", "--servers", "1"),
     "averaging": ("--strategy", "averaging", "--local-steps", str(LOCAL_STEPS)),
 }
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is run."""
-
-    rounds: int
-    warmup: int
-    steps: int
-    """Including the warm-up."""
-    local: int
-    """Steps of what communicates only every ten."""
 
 
 def two_hosts(quick: bool, scratch: Path, say: Say) -> Result:

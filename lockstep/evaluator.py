@@ -5,16 +5,14 @@ The supervisor names one good checkpoint after the other; for each leaf of the t
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, parent, worker
+from lockstep import checkpoint, worker
 from lockstep.config import from_plain
 from lockstep.data import open_dataset
 from lockstep.device import Device
+from lockstep.enlist import enlist
 from lockstep.evaluate import evaluate_leaf, num_leaves
 from lockstep.line import Line
 from lockstep.membership import Membership
@@ -48,13 +46,7 @@ def serve(welcome: dict[str, Any], membership: Membership, line: Line) -> None:
 
 
 def main() -> None:
-    parent.follow()
-    faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
-    id_ = int(os.environ["LOCKSTEP_ID"])
-    line = Line(os.environ["LOCKSTEP_CONTROL"], os.environ.pop("LOCKSTEP_TOKEN"), id_)
-    connection, welcome = line.open()
-    membership = Membership(id_, connection)
+    line, membership, welcome = enlist()
     membership.listen()
     try:
         serve(welcome, membership, line)

@@ -6,10 +6,7 @@ For every connection there is a thread that reads; what it reads goes to the boa
 
 from __future__ import annotations
 
-import faulthandler
 import hmac
-import os
-import signal
 import socket
 import sys
 import threading
@@ -21,8 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from lockstep import addresses, injection, parent, wire
+from lockstep import addresses, injection, wire
 from lockstep.config import Job, from_plain
+from lockstep.enlist import enlist
 from lockstep.errors import UserError
 from lockstep.exchange import tree
 from lockstep.exchange.backups import Backups
@@ -272,13 +270,7 @@ def _read(service: Serving, worker: int, connection: Connection, length: int) ->
 
 def run(start: Callable[[Membership, wire.Message, Line], Server]) -> None:
     """The process of a server: `start` makes it from the supervisor's welcome."""
-    parent.follow()
-    faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
-    id_ = int(os.environ["LOCKSTEP_ID"])
-    line = Line(os.environ["LOCKSTEP_CONTROL"], os.environ.pop("LOCKSTEP_TOKEN"), id_)
-    connection, welcome = line.open()
-    membership = Membership(id_, connection)
+    line, membership, welcome = enlist()
     try:
         membership.listen()
         server = start(membership, welcome, line)

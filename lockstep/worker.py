@@ -6,10 +6,7 @@ over the control connection, so it needs no file of the run but the checkpoint i
 
 from __future__ import annotations
 
-import faulthandler
 import math
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, injection, parent, provenance, strategies
+from lockstep import checkpoint, injection, provenance, strategies
 from lockstep.config import Recipe, from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
+from lockstep.enlist import enlist
 from lockstep.errors import JobError, UserError, no_finite_loss
 from lockstep.evaluate import LeafResult, evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
@@ -269,10 +267,7 @@ def restore(worker: Worker, stored: str, line: Line) -> None:
 @contextmanager
 def joined() -> Iterator[Worker]:
     """Connect, set up and become a member; afterwards report the end, and stay of use until dismissed."""
-    id_ = int(os.environ["LOCKSTEP_ID"])
-    line = Line(os.environ["LOCKSTEP_CONTROL"], os.environ.pop("LOCKSTEP_TOKEN"), id_)
-    connection, welcome = line.open()
-    membership = Membership(id_, connection)
+    line, membership, welcome = enlist()
     worker: Worker | None = None
     try:
         membership.listen()
@@ -283,7 +278,7 @@ def joined() -> Iterator[Worker]:
             restore(worker, welcome["checkpoint"], line)
         membership.heartbeat = worker.reporter.heartbeat
         watch_peers(membership, worker.reporter, welcome["patience"])
-        injection.install(id_, worker.reporter.step, worker.replica, worker.strategy)
+        injection.install(membership.id, worker.reporter.step, worker.replica, worker.strategy)
         store, address = group.listen(membership.host)
         membership.send(
             {
@@ -349,9 +344,6 @@ def _where(error: BaseException, worker: Worker | None) -> str:
 
 
 def main() -> None:
-    parent.follow()
-    faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     with joined() as worker:
         train(worker)
 
