@@ -34,24 +34,25 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-# Reads every record, then tells which files are mapped and how much memory is its own, and stays until told to end.
+# Reads every record, then tells which files are mapped and how much memory is its own, and stays until told to end. Its
+# own is what no file stands behind: of a mapped file, Linux counts as private every page that no other process has
+# touched yet, so that whoever comes first would seem to have a copy.
 READER = """
 import os, re, sys
 from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.data.source import in_order
 
-def private():
-    text = open("/proc/self/smaps_rollup").read()
-    return sum(int(kib) for kib in re.findall(r"Private_(?:Clean|Dirty): +([0-9]+)", text)) >> 10
+def own():
+    return int(re.search(r"Anonymous: +([0-9]+)", open("/proc/self/smaps_rollup").read())[1]) >> 10
 
 open_dataset(Data(source="synthetic"), 0).train.fetch(in_order(0, 500))
-before = private()
+before = own()
 dataset = open_dataset(Data(path=sys.argv[1], crop_padding=0, flip=False), 0)
 for first in range(0, len(dataset.train), 500):
     dataset.train.fetch(in_order(first, first + 500))
 mapped = {line.split()[4] for line in open("/proc/self/maps") if line.rstrip().endswith(".bin")}
-print(len(dataset.train), private() - before, *sorted(mapped), flush=True)
+print(len(dataset.train), own() - before, *sorted(mapped), flush=True)
 sys.stdin.read()
 """
 
