@@ -20,7 +20,7 @@ MAX_PIXELS = 100_000_000
 """A larger picture is refused before it is decoded: it would need gigabytes."""
 
 
-def read(path: Path, image_shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+def read(path: Path, image_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """A file as channels x height x width."""
     if path.is_dir():
         raise UserError(f"{path} is a directory: name the images in it, as {path}/*.png")
@@ -50,17 +50,28 @@ def read(path: Path, image_shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]
 _TOO_LARGE = f"at most {MAX_PIXELS // 10**6} million are read, make it smaller"
 
 
-def to_array(image: Image.Image, image_shape: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+def to_array(image: Image.Image, image_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """Scaled so that the shorter side fits, the middle cut out, as channels x height x width."""
     import numpy as np
     from PIL import Image, ImageOps
 
     channels, height, width = image_shape
-    upright = _on_white(_in_eight_bits(ImageOps.exif_transpose(image)))
+    upright = _upright(image)
     coloured = upright.convert("L" if channels == 1 else "RGB")
     fitted = ImageOps.fit(coloured, (width, height), method=Image.Resampling.BICUBIC)
     array = np.asarray(fitted, dtype=np.uint8).reshape(height, width, -1)
     return np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def in_rgb(image: Image.Image) -> Image.Image:
+    """Right side up, in RGB, at its own size."""
+    return _upright(image).convert("RGB")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    from PIL import ImageOps
+
+    return _on_white(_in_eight_bits(ImageOps.exif_transpose(image)))
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:

@@ -24,6 +24,8 @@ STREAM_POLICY = 17
 STREAM_CUTOUT = 18
 STREAM_ERASE = 19
 STREAM_MIX = 20
+STREAM_SHARDS = 21
+STREAM_FRAME = 22
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
@@ -75,6 +77,12 @@ def below(word: Words, bound: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int
 def unit(word: Words) -> npt.NDArray[np.float64]:
     """Numbers in [0, 1), exact in float64."""
     return word.astype(np.float64) / 4294967296.0
+
+
+def sample_seed(seed: int, part: str, epoch: int, index: int) -> int:
+    """The seed of the generators that an item of a user's own data set is drawn with."""
+    digest = hashlib.sha256(f"lockstep sample {seed} {part} {epoch} {index}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def leaf_seed(seed: int, step: int, leaf: int) -> int:

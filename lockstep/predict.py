@@ -1,26 +1,20 @@
-"""`lockstep predict`: what a trained model takes pictures for. In this process, without workers and without the data.
-
-What the model must know of its data is in the run's `dataset.json`; for older runs the data are opened.
-"""
+"""`lockstep predict`: what a trained model takes pictures for, here, without workers and without the data."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep import checkpoint, imagefile, models, rundirectory, selection
+from lockstep import checkpoint, imagefile, models, rundirectory, selection, trained
 from lockstep.config import Recipe
-from lockstep.data import description, open_dataset
+from lockstep.data import description
 from lockstep.data.description import Description
 from lockstep.data.source import Batch, Dataset
 from lockstep.device import Device, choose
 from lockstep.errors import UserError
 from lockstep.progress import Display, Silent
-from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,24 +58,19 @@ def predict(
         raise UserError(f"--top takes a number of classes from 1 on, not {top}")
     directory = rundirectory.existing(run)
     recipe, _ = directory.read_config()
+    selection.refuse_script(recipe, directory)
     recipe = replace(recipe, device=choose(device), compile=False)
-    described = _described(directory, recipe)
-    if not recipe.data.mean:
-        recipe = replace(recipe, data=replace(recipe.data, mean=described.mean, deviation=described.deviation))
-    with _generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
+    described = trained.describe(directory, recipe)
+    if described.num_classes is None or not described.holds_images:
+        what = "no classes" if described.num_classes is None else "no images"
+        raise UserError(
+            f"`lockstep predict` says of which class pictures are, but {directory.name} was trained on {what}: use its "
+            "model in Python, with Run.load_model"
+        )
+    recipe = trained.with_channels(recipe, described)
+    with trained.generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
         replica = _load(recipe, description.without_samples(described), info)
         return [_predict_one(replica, described, image, top) for image in images]
-
-
-def _described(directory: RunDirectory, recipe: Recipe) -> Description:
-    stored = description.from_plain(directory.read_json("dataset.json"))
-    if stored is not None:
-        return stored
-    try:
-        dataset = open_dataset(recipe.data, recipe.seed)
-        return description.describe(dataset, description.with_channels(recipe.data, dataset, None))
-    except UserError as error:
-        raise UserError(f"{directory.name} has no dataset.json, so its data are needed, but {error}") from None
 
 
 def _load(recipe: Recipe, dataset: Dataset, info: checkpoint.Info) -> Replica:
@@ -125,21 +114,3 @@ def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.ui
         Guess(names[number] if number < len(names) else str(number), number, value)
         for value, number in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     )
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """A caller's random numbers, threads and choice of algorithms are its own; setting up a replica changes them."""
-    import numpy as np
-    import torch
-
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    threads, states = torch.get_num_threads(), (torch.get_rng_state(), np.random.get_state(), random.getstate())
-    try:
-        yield
-    finally:
-        torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
-        torch.set_num_threads(threads)
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lockstep.config import Data
+from lockstep.data import meanimage
 from lockstep.data.source import Dataset
 from lockstep.errors import UserError
 
@@ -20,8 +21,13 @@ class Preprocess:
     def __init__(self, data: Data, dataset: Dataset, num_steps: int, device: torch.device) -> None:
         self._data = data
         self._num_steps = num_steps
+        self._holds_images = dataset.holds_images
         self._device = device
         self._channels = self._channels_of(dataset) if data.standardize == "channel" else None
+        self._mean_image = self._load_mean_image(dataset) if data.standardize == "mean-image" else None
+
+    def _load_mean_image(self, dataset: Dataset) -> Tensor:
+        return torch.from_numpy(meanimage.load(self._data, dataset.image_shape)).to(self._device)
 
     def _channels_of(self, dataset: Dataset) -> tuple[Tensor, Tensor]:
         """Mean and deviation of the channels: from the recipe, or of the training set."""
@@ -38,11 +44,15 @@ class Preprocess:
         return per_channel(found.mean), per_channel(found.deviation)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """uint8 to float, as `data.standardize` says."""
+        """uint8 to float, as `data.standardize` says; what are no images stay as they are."""
         images = images.float()
+        if not self._holds_images:
+            return images
         if self._channels is not None:
             mean, deviation = self._channels
             return (images - mean) / deviation
+        if self._mean_image is not None:
+            return images - self._mean_image
         if self._data.standardize == "none":
             return images / 255.0
         return standardize(images)

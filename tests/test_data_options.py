@@ -12,7 +12,7 @@ from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
-from lockstep.request import Request, resolve
+from lockstep.request import Request, find_recipe, resolve
 from lockstep.rundirectory import RunDirectory
 from tests.conftest import Command, digest_in
 from tests.data import files
@@ -92,3 +92,29 @@ def test_contradictions_are_refused(workspace: Path) -> None:
         resolved(settings=["data.mean=[1, 2, 3]"])
     with pytest.raises(UserError, match="must be a positive number"):
         resolved(settings=["data.mean=[1, 2, 3]", "data.deviation=[1, 0, 1]"])
+
+
+def imagenet(name: str = "alexnet-imagenet", **asked: object) -> Data:
+    return resolve(find_recipe(name), Request(**asked)).data  # type: ignore[arg-type]
+
+
+def test_shards_are_named_by_urls_braces_and_globs(workspace: Path) -> None:
+    """Nothing is looked for before the index is made: there may be no listing."""
+    assert imagenet(data="s3://bucket/train,http://host/{000..012}.tar").path == (
+        "s3://bucket/train,http://host/{000..012}.tar"
+    )
+    assert imagenet(data="shards/n{01..13,20}.tar").path == f"{workspace}/shards/n{{01..13,20}}.tar"
+    data = imagenet(data="shards/*.tar", label_path="train.txt", eval_data="s3://b/val", eval_label_path="s3://b/v.txt")
+    assert (data.path, data.label_path) == (f"{workspace}/shards/*.tar", f"{workspace}/train.txt")
+    assert (data.eval_path, data.eval_label_path) == ("s3://b/val", "s3://b/v.txt")
+
+
+def test_a_test_set_replaces_the_samples_that_a_recipe_holds_out(workspace: Path) -> None:
+    """F17: the recipe's own prefix and hold-out are defaults."""
+    assert (imagenet(data="x").hold_out, imagenet(data="x").key_prefix) == (500, "n015")
+    assert imagenet(data="x", eval_data="y").hold_out == 0
+    assert imagenet(data="x", hold_out=7, key_prefix="n").hold_out == 7
+    assert imagenet(data="x", key_prefix="n").key_prefix == "n"
+    assert imagenet(data="synthetic-imagenet").hold_out == 0
+    with pytest.raises(UserError, match="and not on both"):
+        imagenet(data="x", eval_data="y", hold_out=7)

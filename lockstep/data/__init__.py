@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from lockstep import references
 from lockstep.config import Data
-from lockstep.data import cifar, shapes, synthetic
+from lockstep.data import cifar, meanimage, own, shapes, synthetic
 from lockstep.data.augment import Augment, Augmented
 from lockstep.data.source import Dataset
 from lockstep.data.subset import hold_out
 from lockstep.errors import unknown
 
+
+def _open_imagenet(data: Data, seed: int) -> Dataset:
+    from lockstep.data.imagenet import open_imagenet  # Pillow, and clients of other hosts
+
+    return open_imagenet(data, seed)
+
+
 SOURCES: dict[str, Callable[[Data, int], Dataset]] = {
     "cifar10": cifar.open_cifar10,
     "cifar100": cifar.open_cifar100,
+    "imagenet": _open_imagenet,
     "shapes": shapes.open_shapes,
     "synthetic": synthetic.open_synthetic,
     "synthetic-imagenet": synthetic.open_synthetic_imagenet,
@@ -25,12 +34,20 @@ EMBEDDED = ("shapes", "synthetic", "synthetic-imagenet")
 
 
 def check_source(name: str) -> None:
-    if name not in SOURCES:
-        raise unknown("data source", name, SOURCES)
+    if references.is_reference(name):
+        own.check(name)
+    elif name not in SOURCES:
+        raise unknown("data source", name, [*SOURCES, "file.py:function", "module:function"])
 
 
 def open_dataset(data: Data, seed: int) -> Dataset:
     """Open the source that a recipe names; everything that can be wrong with it is a UserError."""
-    check_source(data.source)
-    dataset = hold_out(SOURCES[data.source](data, seed), data.hold_out)
+    is_own = references.is_reference(data.source)
+    if not is_own:
+        check_source(data.source)
+    dataset = hold_out((own.open_own if is_own else SOURCES[data.source])(data, seed), data.hold_out)
+    if not dataset.holds_images:
+        return dataset
+    if data.standardize == "mean-image":
+        meanimage.load(data, dataset.image_shape)
     return replace(dataset, train=Augmented(dataset.train, Augment(data, seed)), plain=dataset.train)

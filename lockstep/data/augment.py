@@ -6,7 +6,7 @@ each other needs a leaf, and is in `mix.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from lockstep.config import Data
 from lockstep.data.blank import Cutout, Erase
 from lockstep.data.geometry import Crop, Flip, Shift
-from lockstep.data.order import Samples
-from lockstep.data.source import Batch, Images, Source
+from lockstep.data.order import Layout, Samples
+from lockstep.data.source import Batch, Images, Source, draws_here, layout_of, read_ahead
 
 Transformation = Callable[[Images, Samples], Images]
 """A pure function: what becomes of an image depends on the image, its index and its epoch."""
@@ -41,6 +41,17 @@ class Augmented:
 
     def __len__(self) -> int:
         return len(self._source)
+
+    @property
+    def layout(self) -> int | Layout:
+        return layout_of(self._source)
+
+    @property
+    def draws_here(self) -> bool:
+        return draws_here(self._source)
+
+    def plan(self, upcoming: Iterable[Samples]) -> None:
+        read_ahead(self._source, upcoming)
 
     def fetch(self, samples: Samples) -> Batch:
         batch = self._source.fetch(samples)

@@ -57,6 +57,16 @@ def entry(name: str, write: Callable[[Path], None]) -> Path:
     return target
 
 
+def is_there(name: str) -> bool:
+    return _is_complete(cache_directory() / name)
+
+
+def discard(target: Path) -> None:
+    """Remove an entry that does not hold what it should; who has mapped its files keeps them."""
+    with _lock(target):
+        shutil.rmtree(target, ignore_errors=True)
+
+
 def _is_complete(target: Path) -> bool:
     try:
         contents = json.loads((target / CONTENTS).read_text())

@@ -23,8 +23,10 @@ class Description:
     version: int = FORMAT_VERSION
     train_size: int
     test_size: int
-    num_classes: int
-    image_shape: tuple[int, int, int]
+    num_classes: int | None
+    image_shape: tuple[int, ...]
+    holds_images: bool = True
+    """Whether inputs are images in uint8, and not numbers of another kind."""
     class_names: tuple[str, ...] | None = None
     mean: tuple[float, ...] = ()
     """Of each channel, where images are normalised by it."""
@@ -50,6 +52,7 @@ def describe(dataset: Dataset, data: Data) -> Description:
         test_size=len(dataset.test),
         num_classes=dataset.num_classes,
         image_shape=dataset.image_shape,
+        holds_images=dataset.holds_images,
         class_names=dataset.class_names,
         mean=data.mean,
         deviation=data.deviation,
@@ -86,4 +89,5 @@ def without_samples(found: Description) -> Dataset:
         is_gone=True,
         num_classes=found.num_classes,
         image_shape=found.image_shape,
+        holds_images=found.holds_images,
     )

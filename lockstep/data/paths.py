@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import re
 from pathlib import Path
 
+from lockstep.data.storage import is_url
 from lockstep.errors import UserError
 
 
@@ -12,6 +14,8 @@ def expand(text: str) -> list[Path]:
     """The paths that are meant, in order; each exists. A glob gives its matches sorted by name."""
     found: list[Path] = []
     for piece in split(text):
+        if is_url(piece):
+            raise UserError(f"{piece} is not on this host, and the files of this source must be: copy them here first")
         matches = _matches(piece)
         if not matches:
             raise UserError(f"there is no {piece}" + (": no file fits this pattern" if glob.has_magic(piece) else ""))
@@ -22,12 +26,16 @@ def expand(text: str) -> list[Path]:
 def absolute(text: str) -> str:
     """The same from any working directory."""
     pieces = split(text)
-    return ",".join(str(Path(one).resolve() if Path(one).exists() else Path(one).absolute()) for one in pieces)
+    return ",".join(one if is_url(one) else _absolute(Path(one)) for one in pieces)
+
+
+def _absolute(path: Path) -> str:
+    return str(path.resolve() if path.exists() else path.absolute())
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas; where a name with a comma exists as it is, it is one part."""
-    pieces = text.split(",")
+    """The parts between commas; where a name with a comma exists as it is, it is one part. Commas in braces stay."""
+    pieces = re.split(r",(?![^{]*\})", text)
     parts: list[str] = []
     while pieces:
         ends = range(len(pieces), 0, -1)

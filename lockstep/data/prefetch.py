@@ -12,7 +12,7 @@ Key = tuple[int, int]
 
 
 class Prefetcher:
-    """A pure `read(step, leaf)` with the next few results already under way in a thread."""
+    """A pure `read(step, leaf)` with the next few results already under way in a thread; with a depth of 0, none."""
 
     def __init__(self, read: Callable[[int, int], Batch], depth: int) -> None:
         self._read = read
@@ -33,7 +33,7 @@ class Prefetcher:
 
     def start(self, key: Key) -> None:
         """Begin to read a leaf that will be taken."""
-        if key not in self._ahead:
+        if key not in self._ahead and self._depth:
             self._ahead[key] = self._pool.submit(self._read, *key)
 
     def close(self) -> None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from lockstep.data.mix import Mix
-from lockstep.data.order import Samples
+from lockstep.data.order import Layout, Samples
+
+if TYPE_CHECKING:
+    from lockstep.data.defects import Defects
 
 Images = npt.NDArray[np.uint8]
 """n x channels x height x width"""
+Inputs = npt.NDArray[Any]
+"""Images, or where a data set holds none, n x anything in float32"""
+Targets = npt.NDArray[Any]
+"""The numbers of classes, or where there are none, n x anything in float32"""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images and their labels."""
+    """Images and their labels; of a user's own data whatever goes into the model, and what should come out."""
 
-    images: Images
-    labels: npt.NDArray[np.int64]
+    images: Inputs
+    labels: Targets
     mix: Mix | None = None
     """How the images are to be mixed before they are trained on; no source says so, a leaf does."""
 
@@ -32,6 +40,45 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def fetch(self, samples: Samples) -> Batch: ...
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """A source that says how its samples are shuffled: those in shards are so within windows of them."""
+
+    @property
+    def layout(self) -> int | Layout: ...
+
+
+def layout_of(source: Source) -> int | Layout:
+    """What the order of samples depends on besides the seed and the epoch."""
+    return source.layout if isinstance(source, Sharded) else len(source)
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A source whose samples are far away, so that it likes to know early what will be fetched."""
+
+    def plan(self, upcoming: Iterable[Samples]) -> None: ...
+
+
+def read_ahead(source: Source, upcoming: Iterable[Samples]) -> None:
+    """Tell a source what will be fetched next, in this order; most do not want to know."""
+    if isinstance(source, ReadsAhead):
+        source.plan(upcoming)
+
+
+@runtime_checkable
+class DrawsHere(Protocol):
+    """A source that may draw from the generators of this process while it fetches, which a leaf draws from too."""
+
+    @property
+    def draws_here(self) -> bool: ...
+
+
+def draws_here(source: Source) -> bool:
+    """Whether a source must not be read while a leaf is computed."""
+    return isinstance(source, DrawsHere) and source.draws_here
 
 
 @dataclass(frozen=True)
@@ -51,8 +98,12 @@ class Dataset:
 
     train: Source
     test: Source
-    num_classes: int
-    image_shape: tuple[int, int, int]
+    num_classes: int | None
+    """None where targets are no classes."""
+    image_shape: tuple[int, ...]
+    """Of an image, channels x height x width; of whatever else goes into the model."""
+    holds_images: bool = True
+    """Whether inputs are images in uint8; otherwise they are float32, and go into the model as they are."""
     class_names: tuple[str, ...] | None = None
     plain: Source | None = None
     """The training set without augmentation; None while `train` is that itself."""
@@ -61,6 +112,15 @@ class Dataset:
 
     is_gone: bool = False
     """Whether only the sizes are known, and no sample can be had."""
+
+    is_parted: bool = False
+    """Whether the reader has taken held-out samples out of the training set by itself."""
+    defects: Defects | None = None
+    """Where samples that cannot be decoded are noted; None if there cannot be any."""
+    waits: Callable[[], bool] = lambda: False
+    """Whether somebody waits for samples that come from elsewhere: whoever does is not stuck."""
+    notes: tuple[str, ...] = ()
+    """What users should know before the start."""
 
     @cached_property
     def channels(self) -> Channels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lockstep.data.order import Samples
-from lockstep.data.source import Batch, Dataset, Source
+from lockstep.data.source import Batch, Dataset, Source, draws_here
 from lockstep.errors import UserError
 
 
@@ -19,13 +19,17 @@ class Subset:
     def __len__(self) -> int:
         return self._stop - self._first
 
+    @property
+    def draws_here(self) -> bool:
+        return draws_here(self._source)
+
     def fetch(self, samples: Samples) -> Batch:
         return self._source.fetch(Samples(epoch=samples.epoch, index=samples.index + self._first))
 
 
 def hold_out(dataset: Dataset, count: int) -> Dataset:
     """Keep the last samples out of the training set, and test on them; 0 leaves everything as it is."""
-    if not count:
+    if not count or dataset.is_parted:
         return dataset
     size = len(dataset.train)
     if count >= size:

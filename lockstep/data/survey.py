@@ -1,4 +1,4 @@
-"""`lockstep data check`: what a path holds, file by file, and what is wrong with each."""
+"""`lockstep data check` for CIFAR: what a path holds, file by file, and what is wrong with each."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _describe(found: layout.Found, kind: Kind, result: Survey) -> None:
     for label in kind.labels:
         names = official.class_names(found.directories, kind, label)
         result.lines.append(f"{label}: {_describe_names(names, kind, label)}")
-        result.lines += [f"  {part.title}: {_describe_counts(part.counts[label])}" for part, _ in parts if part.images]
+        result.lines += [f"  {part.title}: {describe_counts(part.counts[label])}" for part, _ in parts if part.images]
 
 
 def _count(file: File, kind: Kind, part: Part, problems: list[str]) -> Iterator[str]:
@@ -103,7 +103,8 @@ def _describe_names(names: tuple[str, ...] | None, kind: Kind, label: str) -> st
     return f"{number} classes: {', '.join(shown)}"
 
 
-def _describe_counts(counts: npt.NDArray[np.int64]) -> str:
+def describe_counts(counts: npt.NDArray[np.int64]) -> str:
+    """How evenly images are spread over classes."""
     missing = int((counts == 0).sum())
     least, most = int(counts.min()), int(counts.max())
     text = f"{most} images of each class" if least == most else f"{least} to {most} images of a class"

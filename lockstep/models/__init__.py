@@ -1,13 +1,14 @@
 """Models, by name. The table can be read without importing torch; `build` imports the model's file.
 
 A model's function takes num_classes and image_shape first, then its options by name. Besides the names in the table
-there are `timm:NAME`, and references to functions of the user's own (`lockstep.references`).
+there are `timm:NAME`, and references to functions of the user's own (`lockstep.references`), which may take less.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lockstep import references
 from lockstep.config import Model
-from lockstep.errors import unknown
+from lockstep.errors import UserError, unknown
 from lockstep.models import timm_models
 from lockstep.models.options import Check, above, at_least, between, layers, like, one_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-GIVEN = ("num_classes", "image_shape")
-"""What the data say, and no option can."""
+GIVEN = ("num_classes", "image_shape", "input_shape")
+"""What the data say, and no option can; the last two are the same. A function of the user's own gets those that it has
+parameters for."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ MODELS: dict[str, Entry] = {
         "airbench",
         {"width": 64, **NORM, "norm_momentum": 0.4},
         {"width": at_least(1), **NORM_CHECKS},
+    ),
+    "alexnet": Entry(
+        "lockstep.models.alexnet",
+        "alexnet",
+        {"dense": 4096, "dropout": 0.5},
+        {"dense": at_least(1), "dropout": between(0, 1)},
     ),
     "resnet": Entry(
         "lockstep.models.resnet",
@@ -139,8 +147,23 @@ def directories(model: Model) -> tuple[Path, ...]:
     return (references.directory(model.name),) if is_own else ()
 
 
-def build(model: Model, num_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    return _function(model.name)(num_classes=num_classes, image_shape=image_shape, **model.options)
+def build(model: Model, num_classes: int | None, image_shape: tuple[int, ...]) -> nn.Module:
+    function = _function(model.name)
+    given = {"num_classes": num_classes, "image_shape": image_shape, "input_shape": image_shape}
+    wanted = _wanted(function) if references.is_reference(model.name) else GIVEN[:2]
+    if "num_classes" in wanted and num_classes is None:
+        raise UserError(f"{model.name} wants to know the number of classes, but the targets of the data are floats")
+    return function(**{name: given[name] for name in wanted}, **model.options)
+
+
+def _wanted(function: Callable[..., nn.Module]) -> Sequence[str]:
+    """Which of GIVEN a function of the user's own has parameters for; those of a class are those of its `__init__`."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # there are functions that do not say
+        return GIVEN[:2]
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    return GIVEN[:2] if takes_any else [name for name in GIVEN if name in parameters]
 
 
 def _function(name: str) -> Callable[..., nn.Module]:

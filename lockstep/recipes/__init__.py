@@ -22,6 +22,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "resnet32-ray-cifar100": predecessors.resnet32_ray_cifar100,
     "resnet50-6n2-cifar10": predecessors.resnet50_6n2_cifar10,
     "resnet50-horovod-cifar10": predecessors.resnet50_horovod_cifar10,
+    "alexnet-imagenet": imagenet.alexnet_imagenet,
     "imagenet-resnet50": imagenet.imagenet_resnet50,
     "imagenet-resnet50-modern": imagenet.imagenet_resnet50_modern,
 }

@@ -207,7 +207,7 @@ def test_missing_data_say_what_to_do(tmp_path: Path) -> None:
 
 def test_an_unknown_source_lists_the_known_ones() -> None:
     """F7."""
-    with pytest.raises(UserError, match="known are cifar10, cifar100, shapes, synthetic, synthetic-imagenet"):
+    with pytest.raises(UserError, match=r"known are cifar10, cifar100, .*imagenet, .*shapes"):
         open_dataset(Data(source="mnist"), seed=0)
 
 

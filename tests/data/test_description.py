@@ -25,7 +25,7 @@ def test_a_description_survives_json() -> None:
         alone.train.fetch(in_order(0, 1))
 
 
-@pytest.mark.parametrize("damage", [None, [], {}, {"image_shape": "3"}, {"version": 2}, {"num_classes": None}])
+@pytest.mark.parametrize("damage", [None, [], {}, {"image_shape": "3"}, {"version": 2}, {"num_classes": "ten"}])
 def test_what_is_damaged_or_newer_is_not_used(damage: object) -> None:
     plain = description.to_plain(open_dataset(Data(source="synthetic"), 0), Data())
     assert description.from_plain(damage if not damage or not isinstance(damage, dict) else {**plain, **damage}) is None

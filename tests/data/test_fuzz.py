@@ -42,6 +42,8 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     if how == 0:
         return bytes(changed[: chance.randrange(len(changed))])
     for _ in range(chance.choice([1, 1, 2, 8])):
+        if not changed:
+            break
         place = chance.randrange(chance.choice([64, 600, len(changed)])) % len(changed)
         if how == 1:
             changed[place] = chance.randrange(256)

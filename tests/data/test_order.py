@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
+
 import numpy as np
 import pytest
 
 from lockstep import philox
-from lockstep.data.order import permutation, samples_of_leaf, steps_of_epochs
+from lockstep.data.order import Layout, permutation, samples_of_leaf, steps_of_epochs
 
 
 def test_philox_gives_the_published_numbers() -> None:
@@ -63,3 +66,66 @@ def test_epochs_are_rounded_up_to_steps(epochs: float, steps: int) -> None:
 def test_leaf_seeds_differ_in_their_low_32_bits() -> None:
     seeds = {philox.leaf_seed(0, step, leaf) & 0xFFFFFFFF for step in range(50) for leaf in range(8)}
     assert len(seeds) == 400
+
+
+GOLDEN = [8, 5, 7, 3, 4, 6, 0, 1, 9, 2]
+GOLDEN_SHA256 = "b0abc6e55450d82cd03b634b9ec81345f99e1dfd40ab4449fc4758f809012ac9"
+SHARDS = Layout((5, 1, 0, 30, 7, 20, 16, 12), window=3)
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_shards_are_read_whole_in_every_epoch(window: int) -> None:
+    """F14, F15: every sample once per epoch, also where batches cross epochs, whatever the cut into leaves."""
+    layout, size = Layout(SHARDS.sizes, window), len(SHARDS)
+    seen = [
+        (int(epoch), int(index))
+        for step in range(12)
+        for leaf in range(4)
+        for samples in [samples_of_leaf(0, layout, 16, 4, step, leaf)]
+        for epoch, index in zip(samples.epoch, samples.index, strict=True)
+    ]
+    assert len(set(seen)) == len(seen) == 12 * 16
+    for epoch in (0, 1):
+        assert sorted(index for one, index in seen if one == epoch) == list(range(size))
+
+
+def windows(epoch: int, seed: int = 0) -> list[list[int]]:
+    """The shards that each window of nine equal ones takes, in the order of its samples."""
+    shard = np.repeat(np.arange(9), 10)[permutation(seed, epoch, Layout((10,) * 9, window=3))]
+    return shard.reshape(3, 30).tolist()
+
+
+def test_a_window_is_a_few_shards_and_all_of_them() -> None:
+    """F14: who reads a window needs three shards, which come in no other window of this epoch, well mixed."""
+    for window in windows(0):
+        assert np.unique(window, return_counts=True)[1].tolist() == [10, 10, 10]
+        assert (np.diff(window) != 0).sum() > 10
+
+
+def test_every_epoch_has_other_windows() -> None:
+    """F14: reshuffled over all shards, not only within what was together before."""
+    taken = {tuple(sorted({*window})) for epoch in range(4) for window in windows(epoch)}
+    assert len(taken) > 9
+    assert windows(0) != windows(0, seed=1)
+    assert windows(0) == windows(0)
+
+
+def test_the_order_is_for_ever() -> None:
+    """A run that is resumed with a later Lockstep goes on in the same order; where shards lie never counts."""
+    order = permutation(1, 2, Layout((3, 2, 4, 1), window=2))
+    assert order.tolist() == GOLDEN
+    many = permutation(5, 0, Layout(tuple(range(1, 101)), window=16))
+    assert hashlib.sha256(many.astype("<i8").tobytes()).hexdigest() == GOLDEN_SHA256
+
+
+def test_all_of_imagenet_is_shuffled_within_a_second() -> None:
+    """O(1) resume: the samples of any step need the permutation of one epoch, and nothing of the steps before it."""
+    layout, steps_per_epoch = Layout((1281,) * 999 + (1448,), window=16), 1_281_167 / 256
+    assert len(layout) == 1_281_167
+    before = time.process_time()
+    step = int(88.5 * steps_per_epoch)
+    late = samples_of_leaf(0, layout, 256, 8, step, 7)
+    assert time.process_time() - before < 5  # about one second; the rest is for a busy machine
+    assert set(late.epoch.tolist()) == {88}
+    first = (step * 256 + 7 * 32) % len(layout)
+    assert (late.index == permutation(0, 88, layout)[first : first + 32]).all()

@@ -15,6 +15,7 @@ from lockstep.config import Model
 from lockstep.errors import UserError
 from tests.alone import tiny_recipe, train
 from tests.models.networks import build, images
+from tests.test_export import compare_with_shown, write_run
 
 
 def test_without_timm_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +63,23 @@ def test_classes_channels_and_options_are_passed_on(timm: ModuleType) -> None:
 def test_a_model_of_timm_trains_to_the_same_bits_twice() -> None:
     recipe = replace(tiny_recipe(model=Model(name="timm:resnet10t", options={"drop_rate": 0.2})), steps=1)
     assert train(recipe).digest() == train(recipe).digest()
+
+
+DECLARE = """
+import torch
+try:
+    import torchvision
+except RuntimeError:  # as in conftest.py
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_checkpoint_is_used_by_timm_without_lockstep(workspace: Path) -> None:
+    """As the documentation shows it."""
+    replica = write_run("a", tiny_recipe(model=Model(name="timm:resnet10t")), 4)
+    compare_with_shown(replica, 0, before=DECLARE)

@@ -1,0 +1,81 @@
+"""What a set of shards holds: for every sample its shard, offset, size and label, however the shards are laid out.
+
+The columns are arrays, which may be mapped from a file: 1.28 million samples fit in some 70 MB. The readers of the
+layouts are in files of their own, `lockstep.data.indexing` makes an index with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.data.layouts import counted, shown
+from lockstep.data.order import Layout
+from lockstep.data.storage import Object, Range
+
+
+@dataclass(frozen=True)
+class Index:
+    """Samples in the order of shards, and within a shard in the order of its bytes."""
+
+    shards: tuple[Object, ...]
+    """Where images are files of their own, a shard is the folder of a class, and its URL ends with a slash."""
+    shard: npt.NDArray[np.int32]
+    """The number of each sample's shard."""
+    offset: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int32]
+    name_ends: npt.NDArray[np.int64]
+    """Where the name of each sample ends in `names`."""
+    names: npt.NDArray[np.uint8]
+    """The names of all samples in UTF-8, one after the other."""
+    groups: tuple[int, ...]
+    """How many samples are shuffled as one shard: those of a tar, also of one inside another, or of a folder."""
+    num_classes: int
+    class_names: tuple[str, ...] | None = None
+    num_taken: int = 0
+    """Shards that are in here; a tar of tars counts as those inside it, and folders count as shards."""
+    num_found: int = 0
+    """Shards that there were before `key_prefix` chose some of them: "13 of 1000 shards"."""
+    passed_over: int = 0
+    """Members of shards, or files, that are no images."""
+    path: Path | None = None
+    """Where it is kept on this host."""
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def name(self, sample: int) -> str:
+        """How errors call a sample: its shard, and its name in there."""
+        member = shown(self.member(sample))
+        url = self.shards[int(self.shard[sample])].url
+        if url.endswith("/"):
+            return url + member
+        return f"{url}, {member}" if member else url
+
+    def member(self, sample: int) -> str:
+        """The name of a sample in its shard; bytes that are no UTF-8 are as in the names of files."""
+        start = int(self.name_ends[sample - 1]) if sample else 0
+        return self.names[start : int(self.name_ends[sample])].tobytes().decode(errors="surrogateescape")
+
+    def place(self, sample: int) -> tuple[Object, Range]:
+        """Where the bytes of a sample are: in a shard, or all of a file in a folder, whose tag nobody knows."""
+        shard, size = self.shards[int(self.shard[sample])], int(self.size[sample])
+        if shard.url.endswith("/"):
+            return Object(shard.url + self.member(sample), size, ""), (0, size)
+        first = int(self.offset[sample])
+        return shard, (first, first + size)
+
+    @property
+    def shards_taken(self) -> str:
+        """In words: "13 of 1000 shards"."""
+        if self.num_taken < self.num_found:
+            return f"{self.num_taken} of {self.num_found} shards"
+        return counted(self.num_taken, "shard")
+
+    def layout(self, window: int) -> Layout:
+        """What the order of samples depends on besides the seed and the epoch."""
+        return Layout(self.groups, window)
