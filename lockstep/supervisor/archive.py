@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, strategies
+from lockstep import checkpoint, metrics, strategies, tracefile
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.histogram import Histogram
 from lockstep.loggers import Session, names_of
@@ -17,8 +17,10 @@ from lockstep.loggers.channel import Channels
 from lockstep.metrics import FIGURES, MetricsFile, now
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
+from lockstep.spans import Event
 from lockstep.supervisor.events import KeepCheckpoint
 from lockstep.supervisor.probes import Probe
+from lockstep.tracefile import TraceFile
 
 FORMAT_VERSION = 1
 ADDRESS_FILE = "supervisor.json"
@@ -37,12 +39,15 @@ class Archive:
         self._last_row = first_step
         self.dropped_leaves = 0
         """Leaves that came too late for their steps in this session."""
+        self.broken: set[str] = set()
+        """Images of this run that could not be decoded."""
         self._verified = verified
         """Up to where what is written can be trusted; None where nothing is verified."""
         self._unwritable: set[str] = set()
         self._good: list[dict[str, Any]] = []
         self._metrics: MetricsFile | None = None
         self._loggers: Channels | None = None
+        self._trace: TraceFile | None = None
         self._state = "failed"
         """How the session ends."""
         self._last_histograms = first_step
@@ -61,6 +66,7 @@ class Archive:
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
         self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
         self._marks = {} if strategies.bits(job) != "none" else {"reproducible": False}
+        self.broken = {row["image"] for row in metrics.read(self._directory.metrics) if row.get("kind") == "broken"}
         self._metrics = MetricsFile(self._directory.metrics, self._first_step)
         session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
         self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
@@ -68,6 +74,9 @@ class Archive:
             yield
         finally:
             self._metrics.close()
+            if self._trace is not None:
+                with self._tolerant("its trace"):
+                    self._trace.close()
             await asyncio.to_thread(self._loggers.close, self._state)
 
     def announce(self, address: str, token: str) -> None:
@@ -98,6 +107,8 @@ class Archive:
         if row["kind"] == "death":
             then = "the job ends with a checkpoint" if row.get("fatal") else "the others go on"
             self._display.note(f"{row['role']} {row['worker']} {row['how']}; {then}")
+        if row["kind"] == "broken":
+            self.broken.add(row["image"])
         if row["kind"] == "mixed":
             self._mark_as_mixed(row)
         if row["kind"] == "eval":
@@ -123,6 +134,13 @@ class Archive:
         if self._loggers is not None and step > self._last_histograms:
             self._last_histograms = step
             self._loggers.histograms(found, step)
+
+    def trace(self, worker: int, events: list[Event]) -> None:
+        """What a worker did when, for a profile."""
+        with self._tolerant("its trace"):
+            if self._trace is None:
+                self._trace = TraceFile(tracefile.path(self._directory.path, self._first_step))
+            self._trace.write(worker, events)
 
     def keep(self, kept: KeepCheckpoint, needed_steps: set[int], in_use: set[str]) -> None:
         """Put a checkpoint on the list, then delete the oldest ones beyond what is kept."""

@@ -85,6 +85,8 @@ class Evaluation:
     step: int
     leaf: int
     result: LeafResult
+    num_leaves: int | None = None
+    """How many there are; None where the plan says it."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.evaluate import LeafResult
 from lockstep.histogram import Histogram
+from lockstep.spans import Event
 from lockstep.supervisor import events as e
 from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
@@ -22,10 +23,15 @@ def event(worker: int, message: Message) -> e.Event | None:
 
 def _evaluation(worker: int, m: Message) -> e.Event:
     confusion = tuple((int(label), int(guess), int(count)) for label, guess, count in m.get("confusion", ()))
-    result = LeafResult(int(m["count"]), int(m["top1"]), int(m["top5"]), float(m["loss"]), confusion)
+    top1, top5 = _optional(m.get("top1")), _optional(m.get("top5"))
+    result = LeafResult(int(m["count"]), top1, top5, float(m["loss"]), confusion, _sums(m.get("sums", ())))
     if confusion and (sum(count for _, _, count in confusion) != result.count or min(map(min, confusion)) < 0):
         raise ValueError("the confusion table does not count every example once")
-    return e.Evaluation(worker, int(m["step"]), int(m["leaf"]), result)
+    return e.Evaluation(worker, int(m["step"]), int(m["leaf"]), result, _optional(m.get("leaves")))
+
+
+def _sums(pairs: Any) -> tuple[tuple[str, int | float], ...]:
+    return tuple((str(name), value if isinstance(value, int) else float(value)) for name, value in pairs)
 
 
 def _report(m: Message) -> Report:
@@ -44,6 +50,10 @@ def _heartbeat(worker: int, m: Message) -> e.Event:
 
 def histograms(m: Message) -> dict[str, Histogram]:
     return {str(tag): Histogram.from_plain(plain) for tag, plain in m["histograms"].items()}
+
+
+def spans(m: Message) -> list[Event]:
+    return [(str(name), float(start), float(seconds)) for name, start, seconds in m["events"]]
 
 
 def _optional(value: Any) -> int | None:

@@ -44,6 +44,10 @@ class Plan:
         return self.job.evaluator != "none" and not self.evaluate_only
 
     @property
+    def num_servers(self) -> int:
+        return 0 if self.evaluate_only else self.job.servers
+
+    @property
     def first_step(self) -> int:
         return self.checkpoint.step if self.checkpoint is not None else 0
 

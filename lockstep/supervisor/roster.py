@@ -8,6 +8,7 @@ from lockstep.engines import Role
 from lockstep.generation import Member
 from lockstep.supervisor import events as e
 from lockstep.supervisor.forming import NO_STATE
+from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.probes import Probe
 
 
@@ -39,6 +40,8 @@ class Losses:
     """Time that steps with a change of members took beyond the usual."""
     dropped_leaves: int = 0
     """What came too late for its step, where that is dropped."""
+    broken_images: int = 0
+    """What could not be decoded, and was passed over."""
 
 
 @dataclass
@@ -61,13 +64,14 @@ class Roster:
 
     num_workers: int
     num_servers: int = 0
-    num_evaluators: int = 0
     min_workers: int = 0
     """How many must be there to begin and to go on, while there is no room for the others; 0 means that the beginning
     waits for all, and going on for nobody."""
     workers: dict[int, Process] = field(default_factory=dict)
     servers: dict[int, Process] = field(default_factory=dict)
     evaluators: dict[int, Process] = field(default_factory=dict)
+    observer: Observer | None = None
+    """What the evaluator is at; None if there is to be none."""
     _next: int = 0
 
     def start(self) -> list[e.Action]:
@@ -76,7 +80,7 @@ class Roster:
         kinds: tuple[tuple[Role, dict[int, Process], int], ...] = (
             ("worker", self.workers, self.num_workers),
             ("server", self.servers, self.num_servers),
-            ("evaluator", self.evaluators, self.num_evaluators),
+            ("evaluator", self.evaluators, 0 if self.observer is None else 1),
         )
         for role, processes, wanted in kinds:
             while len(processes) < wanted:

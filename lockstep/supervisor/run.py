@@ -19,16 +19,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import addresses, checkpoint, device, strategies
+from lockstep import addresses, strategies
 from lockstep.config import to_plain
-from lockstep.engines import ENGINES, Command, Role, Site
-from lockstep.engines.hosts import Hosts, log_on
+from lockstep.data.defects import too_many
+from lockstep.engines import ENGINES, Command, Role
+from lockstep.engines.hosts import Hosts
+from lockstep.goal import own_goal
 from lockstep.progress import Display, Sturdy
+from lockstep.supervisor import aside, launching, messages, transfers
 from lockstep.supervisor import events as e
-from lockstep.supervisor import messages, transfers
 from lockstep.supervisor.archive import ADDRESS_FILE, Archive, stored_probe
 from lockstep.supervisor.control import Control
 from lockstep.supervisor.guests import Guests, invitation
+from lockstep.supervisor.loading import Loading
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.plan import Plan, Result
@@ -55,6 +58,8 @@ ECHO_SECONDS = 1.0
 
 def run(plan: Plan, display: Display) -> Result:
     """Train until the job is over. When this returns, no process of it is left."""
+    if aside.is_needed():
+        return aside.run(lambda relay: Supervisor(plan, relay), display)
     return asyncio.run(Supervisor(plan, display).run())
 
 
@@ -65,13 +70,17 @@ class Supervisor:
         self._token = secrets.token_hex(16)
         self._machine = Machine(
             num_workers=plan.job.workers,
-            num_servers=0 if plan.evaluate_only else plan.job.servers,
+            num_servers=plan.num_servers,
             servers_hold_state=strategies.STRATEGIES[plan.job.strategy].servers_hold_state and not plan.evaluate_only,
             num_leaves=plan.recipe.leaves,
             secret=secrets.token_hex(16),
             saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
             scores=Scores(
-                plan.num_evaluation_leaves, plan.best, self._evaluated(), held_out=plan.recipe.data.hold_out > 0
+                plan.num_evaluation_leaves,
+                plan.best,
+                self._evaluated(),
+                held_out=plan.recipe.data.hold_out > 0,
+                own=own_goal(plan.recipe),
             ),
             replace=plan.job.replace and ENGINES[plan.job.engine].is_elastic,
             is_elastic=ENGINES[plan.job.engine].is_elastic,
@@ -83,7 +92,7 @@ class Supervisor:
             rounds=strategies.rounds(plan.job, plan.num_steps),
             observer=Observer(plan.num_evaluation_leaves) if plan.has_evaluator else None,
         )
-        self._engine = ENGINES[plan.job.engine].build(self._site())
+        self._engine = ENGINES[plan.job.engine].build(launching.site(plan, display.note))
         self._hosts = self._engine if isinstance(self._engine, Hosts) else None
         self._guests = None if self._hosts is None else self._take_guests(self._hosts)
         self._control = Control(self._token, self, self._guests)
@@ -99,14 +108,13 @@ class Supervisor:
         """Of all processes that were ever started."""
         self._places: dict[int, str] = {}
         """The hosts that joined, of the processes that run there."""
-        self._loading: dict[int, Path] = {}
-        """Checkpoints that workers in set-up have been told to load: they must not be deleted meanwhile."""
+        self._loading = Loading(None if plan.checkpoint is None else plan.checkpoint.path, display.note)
         self._tasks: set[asyncio.Task[None]] = set()
         self._signalled: dict[signal.Signals, float] = {}
 
     async def run(self) -> Result:
         plan = self._plan
-        self._display.start(self._title(), plan.first_step, plan.last_step)
+        self._display.start(launching.title(plan), plan.first_step, plan.last_step)
         files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.recipe, plan.job)
         with self._signals():
             async with files:
@@ -114,6 +122,7 @@ class Supervisor:
         assert self._outcome is not None
         about = self._outcome.worker
         self._machine.losses.dropped_leaves = self._archive.dropped_leaves
+        self._machine.losses.broken_images = len(self._archive.broken)
         return Result(
             outcome=self._outcome,
             evaluation=self._archive.evaluation,
@@ -180,56 +189,18 @@ class Supervisor:
     def _take_guests(self, hosts: Hosts) -> Guests:
         return Guests(hosts, self._machine, self._plan.directory, self._handle, self._display.note, time.monotonic)
 
-    def _title(self) -> str:
-        plan, recipe, job = self._plan, self._plan.recipe, self._plan.job
-        length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
-        start = f" from step {plan.first_step}" if plan.first_step else ""
-        workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
-        if self._machine.num_servers:
-            role = "driver" if job.strategy == "driver" else "server"
-            workers += f" and {job.servers} {role}" + ("s" if job.servers > 1 else "")
-        workers += " and an evaluator" if plan.has_evaluator else ""
-        return (
-            f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
-            f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
-        )
-
-    def _site(self) -> Site:
-        plan, job = self._plan, self._plan.job
-        return Site(
-            num_workers=job.workers,
-            num_servers=0 if plan.evaluate_only else job.servers,
-            evaluator=job.evaluator if plan.has_evaluator else "none",
-            min_workers=job.min_workers or None,
-            threads=plan.recipe.threads,
-            uses_gpus=plan.recipe.device == "cuda",
-            address=job.address,
-            placement=job.placement,
-            cpus_per_worker=job.cpus_per_worker or None,
-            listen=job.listen,
-            files=plan.files,
-            note=self._display.note,
-        )
-
     def _command(self, worker: int) -> Command:
-        recipe, role = self._plan.recipe, self._roles[worker]
+        role = self._roles[worker]
         environment = {
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **device.environment(recipe.threads, recipe.precision),
+            **launching.environment(self._plan.recipe, role, worker, self._engine.assigns_devices),
         }
-        if recipe.device == "cuda" and role != "server" and not self._engine.assigns_devices:
-            environment |= device.one_gpu(worker)
         return Command(worker, role, list(self._plan.programs[role]), environment, self._log(worker))
 
     def _log(self, worker: int) -> Path:
-        role: str = self._roles[worker]
-        if self._plan.evaluate_only:
-            role = "evaluator"
-        elif role == "server" and self._plan.job.strategy == "driver":
-            role = "driver"
-        return log_on(self._plan.directory.log(role, worker), self._places.get(worker, ""))
+        return launching.log(self._plan, self._roles[worker], worker, self._places.get(worker, ""))
 
     def _evaluated(self) -> int:
         """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
@@ -244,7 +215,8 @@ class Supervisor:
             return None
         role = self._roles[worker]
         needs_state = role == "worker" or (role == "server" and self._machine.servers_hold_state)
-        path = await self._choose_checkpoint(worker) if needs_state else None
+        listed = [] if plan.evaluate_only else self._archive.candidates()
+        path = await self._loading.choose(worker, listed) if needs_state else None
         return {
             "type": "welcome",
             "config": to_plain(plan.recipe, plan.job),
@@ -257,25 +229,9 @@ class Supervisor:
             "slot": known.slot,
         }
 
-    async def _choose_checkpoint(self, worker: int) -> Path | None:
-        """The newest good one, which from now on is not deleted until the worker has loaded it."""
-        stored = [self._plan.checkpoint.path] if self._plan.checkpoint is not None else []
-        listed = [] if self._plan.evaluate_only else self._archive.candidates()
-        for path in [*listed, *stored]:
-            self._loading[worker] = path
-            if path in stored:
-                return path  # verified before the start
-            try:
-                await asyncio.to_thread(checkpoint.verify, path)
-                return path
-            except checkpoint.Damaged as damage:
-                self._display.note(f"warning: {damage}; an older checkpoint is used")
-        self._loading.pop(worker, None)
-        return None
-
     async def fetch(self, worker: int, name: str, writer: asyncio.StreamWriter) -> None:
         """Send a checkpoint to a worker that cannot see it."""
-        path = self._loading.get(worker)
+        path = self._loading.path(worker)
         if name in self._observed and self._roles[worker] == "evaluator":
             path = self._plan.directory.checkpoints / name
         await transfers.send(path if path is not None and path.name == name else None, writer)
@@ -307,6 +263,10 @@ class Supervisor:
             step, updates = int(message["step"]), int(message["updates"])
             self._record({"kind": "lost_updates", "server": worker, "step": step, "updates": updates})
             self._display.note(f"server {worker} begins at a checkpoint: {updates} updates of its part are lost")
+        elif kind == "broken":
+            self._on_broken(worker, str(message["image"]), str(message["reason"]))
+        elif kind == "trace":
+            self._archive.trace(worker, messages.spans(message))
         elif kind == "note":
             self._display.note(str(message["text"]))
         elif kind == "ready":
@@ -318,8 +278,17 @@ class Supervisor:
         elif (event := messages.event(worker, message)) is not None:
             self._handle(event)
 
+    def _on_broken(self, worker: int, image: str, reason: str) -> None:
+        """An image that cannot be decoded, which several processes may come across; too many end the job."""
+        if image in self._archive.broken:
+            return
+        self._record({"kind": "broken", "image": image, "reason": reason, "worker": worker})
+        count, limit = len(self._archive.broken), self._plan.recipe.data.max_broken
+        if count > limit:
+            self._handle(e.Raised(worker, str(too_many(count, limit, image)), "", user=True))
+
     def _on_ready(self, worker: int, message: Message) -> None:
-        self._loading.pop(worker, None)
+        self._loading.done(worker)
         if self._roles[worker] != "worker":
             self._handle(e.Ready(worker, message["address"], step=-1))
             return
@@ -337,7 +306,7 @@ class Supervisor:
     def on_command(self, command: Message) -> Message:
         """What `lockstep stop` and `lockstep resize` ask for; the answer to show."""
         if command.get("type") == "stop":
-            self._on_signal(signal.SIGTERM)
+            self.on_signal(signal.SIGTERM)
             return {"type": "ok"}
         workers = command.get("workers")
         if command.get("type") != "resize" or not isinstance(workers, int):
@@ -374,7 +343,8 @@ class Supervisor:
         await asyncio.sleep(EXIT_SECONDS)
         self._control.drop(worker)
 
-    def _on_signal(self, number: signal.Signals) -> None:
+    def on_signal(self, number: signal.Signals) -> None:
+        """A first one asks for a checkpoint and the end, a second one for the end."""
         if self._outcome is not None:
             self._display.note(f"{number.name}: the run is over, and its last rows are on their way to the loggers")
             return
@@ -452,8 +422,7 @@ class Supervisor:
                 case e.Record():
                     self._record(action.row)
                 case e.KeepCheckpoint():
-                    living = self._machine.everyone
-                    in_use = {path.name for worker, path in self._loading.items() if worker in living} | self._observed
+                    in_use = self._loading.names(self._machine.everyone) | self._observed
                     self._archive.keep(action, {best["step"] for best in self._machine.bests}, in_use)
                 case e.DiscardCheckpoint():
                     self._archive.discard(action.name, action.digest)
@@ -493,12 +462,15 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
+        """Only the main thread hears signals; for another one, `aside` passes them on."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-        for number in numbers:
-            loop.add_signal_handler(number, self._on_signal, number)
+        before = {number: signal.getsignal(number) for number in aside.SIGNALS} if aside.in_main_thread() else {}
+        for number in before:
+            loop.add_signal_handler(number, self.on_signal, number)
         try:
             yield
         finally:
-            for number in numbers:
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                if handler is not None:  # asyncio forgets what a caller had there
+                    signal.signal(number, handler)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.evaluate import LeafResult, combine
+from lockstep.goal import Goal, goal_of, mark_of
 
 
 class Contradiction(Exception):  # noqa: N818
@@ -20,27 +21,31 @@ class Scores:
     """The last step whose evaluation is complete."""
     held_out: bool = False
     """Whether samples kept out of the training set take the place of the test set: rows say so."""
+    own: Goal | None = None
+    """What the recipe's own metric aims at; None if it has none."""
     _results: dict[int, dict[int, LeafResult]] = field(default_factory=dict)
 
-    def add(self, step: int, leaf: int, result: LeafResult) -> dict[str, Any] | None:
-        """Take note of a leaf; the figures of the whole when it was the last one."""
+    def add(self, step: int, leaf: int, result: LeafResult, num_leaves: int | None = None) -> dict[str, Any] | None:
+        """Take note of a leaf; the figures of the whole when it was the last one. Only a script says how many there
+        are."""
         if step <= self.evaluated:
             return None
         results = self._results.setdefault(step, {})
         if results.setdefault(leaf, result) != result:
             raise Contradiction(f"leaf {leaf} of the test set was evaluated twice, with different results")
-        if len(results) < self.num_leaves:
+        if len(results) < (self.num_leaves if num_leaves is None else num_leaves):
             return None
         self.evaluated = step
         return self.rate(step, self._results.pop(step))
 
     def rate(self, step: int, results: dict[int, LeafResult]) -> dict[str, Any]:
         """The figures of an evaluation that is complete, next to the best so far."""
-        figures = combine(results)
-        if self.best is None or figures["top1"] > self.best["top1"]:
-            self.best = {"top1": figures["top1"], "step": step}
+        figures = combine(results) | mark_of(self.own)
+        goal = goal_of(self.own, figures)
+        if not self.best or goal.name not in self.best or goal.is_better(figures[goal.name], self.best[goal.name]):
+            self.best = {goal.name: figures[goal.name], "step": step}
         marks = {"held_out": True} if self.held_out else {}
-        return {**figures, "best_top1": self.best["top1"], **marks}
+        return {**figures, f"best_{goal.name}": self.best[goal.name], **marks}
 
     def known_leaves(self, step: int) -> tuple[int, ...]:
         """The leaves of an evaluation under way that need not be done again."""

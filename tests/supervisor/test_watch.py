@@ -21,6 +21,7 @@ def test_a_worker_stuck_in_a_leaf_of_an_evaluation_is_found_and_one_that_waits_i
     assert stuck_after(Watch(10.0), 200, (5, None, "evaluate")) == {}
     assert stuck_after(Watch(10.0), 200, (5, None, "exchange")) == {}
     assert stuck_after(Watch(10.0), 200, (5, None, "checkpoint")) == {}
+    assert stuck_after(Watch(10.0), 200, (5, 3, "waiting")) == {}  # for a server that sends its samples
 
 
 def test_a_process_that_never_connects_is_given_up() -> None:

@@ -1,0 +1,65 @@
+"""What a plan says to the engine, to the processes it starts, and to whoever watches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lockstep import device
+from lockstep.config import Recipe
+from lockstep.engines import Role, Site
+from lockstep.engines.hosts import log_on
+from lockstep.supervisor.plan import Plan
+
+
+def title(plan: Plan) -> str:
+    """What is about to run, and where its logs are."""
+    recipe, job = plan.recipe, plan.job
+    length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
+    start = f" from step {plan.first_step}" if plan.first_step else ""
+    workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
+    if plan.num_servers:
+        role = "driver" if job.strategy == "driver" else "server"
+        workers += f" and {job.servers} {role}" + ("s" if job.servers > 1 else "")
+    workers += " and an evaluator" if plan.has_evaluator else ""
+    return (
+        f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
+        f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
+    )
+
+
+def site(plan: Plan, note: Callable[[str], None]) -> Site:
+    """What an engine must know before anything is started."""
+    job = plan.job
+    return Site(
+        num_workers=job.workers,
+        num_servers=plan.num_servers,
+        evaluator=job.evaluator if plan.has_evaluator else "none",
+        min_workers=job.min_workers or None,
+        threads=plan.recipe.threads,
+        uses_gpus=plan.recipe.device == "cuda",
+        address=job.address,
+        placement=job.placement,
+        cpus_per_worker=job.cpus_per_worker or None,
+        listen=job.listen,
+        files=plan.files,
+        note=note,
+    )
+
+
+def environment(recipe: Recipe, role: Role, id_: int, assigns_devices: bool) -> dict[str, str]:
+    """Variables that must be set before torch is imported; a GPU of its own, if the engine gives it none."""
+    found = device.environment(recipe.threads, recipe.precision)
+    if recipe.device == "cuda" and role != "server" and not assigns_devices:
+        found |= device.one_gpu(id_)
+    return found
+
+
+def log(plan: Plan, role: Role, id_: int, host: str) -> Path:
+    """Where a process writes; named after what its user calls it, and after its host, if that is one that joined."""
+    name: str = role
+    if plan.evaluate_only:
+        name = "evaluator"
+    elif role == "server" and plan.job.strategy == "driver":
+        name = "driver"
+    return log_on(plan.directory.log(name, id_), host)

@@ -1,0 +1,33 @@
+"""Evaluations by a script: it says how many leaves there are, and has sums of its own."""
+
+from __future__ import annotations
+
+from lockstep.evaluate import LeafResult
+from lockstep.supervisor import events, messages
+from lockstep.supervisor.scores import Scores
+
+LEAF = {"type": "evaluation", "step": 5, "leaf": 1, "leaves": 2, "count": 3, "top1": None, "top5": None, "loss": 0.5}
+
+
+def test_a_script_says_how_many_leaves_there_are_and_sums_what_it_likes() -> None:
+    """F69: integers stay integers, and what is not counted is not reported."""
+    scores = Scores(num_leaves=0)
+    first = LeafResult(4, None, None, 1.0, sums=(("far", 2**60), ("near", 0.25)))
+    assert scores.add(5, 0, first, 2) is None
+    event = messages.event(1, {**LEAF, "sums": [["far", 1], ["near", 0.5]]})
+    assert isinstance(event, events.Evaluation)
+    figures = scores.add(event.step, event.leaf, event.result, event.num_leaves)
+    expected = {"examples": 7, "loss": 1.5 / 7, "far": (2**60 + 1) / 7, "near": 0.75 / 7}
+    assert figures == {**expected, "best_loss": 1.5 / 7}
+    assert scores.best == {"loss": 1.5 / 7, "step": 5}
+    assert scores.evaluated == 5
+
+
+def test_the_best_is_that_with_the_most_hits() -> None:
+    scores = Scores(num_leaves=0)
+    for step, hits in ((1, 2), (2, 3), (3, 1)):
+        figures = scores.add(step, 0, LeafResult(4, hits, None, 1.0), 1)
+    assert scores.best == {"top1": 0.75, "step": 2}
+    assert figures is not None
+    assert figures["best_top1"] == 0.75
+    assert "top5" not in figures
