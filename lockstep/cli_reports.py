@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 from lockstep.errors import UserError
 
@@ -62,6 +63,73 @@ def _delete(names: list[str], sure: bool) -> int:
         deletion.delete(directory)
         print(f"deleted {directory.name}")
     return 0
+
+
+def compare(parsed: argparse.Namespace) -> int:
+    from lockstep import rundirectory
+    from lockstep.report import comparison
+
+    runs = [comparison.load(rundirectory.existing(name)) for name in dict.fromkeys(parsed.runs)]
+    rows, target = comparison.compare(runs, parsed.top1)
+    if parsed.html is not None:
+        from lockstep.report import page, plotly_script
+
+        _write(parsed.html, page.page(rows, target, plotly_script.script()))
+    if parsed.png is not None:
+        from lockstep.report import drawing
+
+        drawing.draw(runs, Path(parsed.png))
+    if parsed.csv:
+        print(comparison.to_csv(rows, target), end="")
+        return 0
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=240)
+    console.print(comparison.table(rows, target))
+    return 0
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error.strerror or error}): name another place") from None
+
+
+def profile(directory: Path) -> None:
+    """Where the time of the last session went, and the trace of it."""
+    from rich.console import Console
+
+    from lockstep import metrics
+    from lockstep.report import profile as report
+
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(report.table(metrics.read(directory / "metrics.jsonl")))
+    traces = sorted(directory.glob("trace*.json"), key=lambda path: path.stat().st_mtime)
+    if traces:
+        print(f"when each of it was, for https://ui.perfetto.dev or chrome://tracing: {traces[-1]}")
+
+
+def diff(parsed: argparse.Namespace) -> int:
+    """The exit code is 0 if the runs are the same, and 1 if they differ, as with `diff` itself."""
+    from lockstep.differences import diff as find
+    from lockstep.report.difference import causes
+
+    found = find(parsed.first, parsed.second, again=not parsed.recorded, progress=_show_steps)
+    if parsed.json:
+        plain = {key: value for key, value in dataclasses.asdict(found).items() if key in ("known", "found", "why_not")}
+        reasons = [dataclasses.asdict(one) for one in causes(found.first, found.second)]
+        print(json.dumps({**plain, "causes": reasons}, default=str))
+    else:
+        print(found)
+    return 0 if found.known.parted is None and found.known.compared else 1
+
+
+def _show_steps(done: int, until: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rstep {done} of {until}", end="\n" if done == until else "", file=sys.stderr, flush=True)
+    elif done % 10 == 0 or done == until:
+        print(f"step {done} of {until}", file=sys.stderr, flush=True)
 
 
 def recipes(parsed: argparse.Namespace) -> int:

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 NAMES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "verify", "checkpoint", "report")
 
 
+Event = tuple[str, float, float]
+"""A span, when it began, in seconds since 1970, and how long it took."""
+
+
 class Spans:
     """Accumulates seconds per span. On a GPU a span ends when its kernels are queued, not when they are done."""
 
@@ -18,6 +22,9 @@ class Spans:
         """The span that is open now, for heartbeats and for naming the place of an error."""
         self.on_enter: Callable[[str], None] | None = None
         """Called with the name of every span that begins; tests inject failures there."""
+        self.events: list[Event] | None = None
+        """Every span by itself, where a profile is wanted."""
+        self._since_1970 = time.time() - time.perf_counter()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -29,10 +36,18 @@ class Spans:
         try:
             yield
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds[name] += seconds
+            if self.events is not None:
+                self.events.append((name, start + self._since_1970, seconds))
             self.current = before
 
     def take(self) -> dict[str, float]:
         """The seconds since the last call."""
         seconds, self.seconds = self.seconds, dict.fromkeys(NAMES, 0.0)
         return seconds
+
+    def take_events(self) -> list[Event]:
+        """The spans since the last call, where they are noted."""
+        events, self.events = self.events or [], None if self.events is None else []
+        return events

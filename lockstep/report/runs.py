@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lockstep import metrics, rundirectory, strategies
 from lockstep.errors import UserError
+from lockstep.goal import as_text, best_in, goal_of, own_goal
 from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
@@ -35,8 +36,13 @@ class Summary:
     step: int
     workers: int
     top1: float | None
-    """Of the last evaluation."""
+    """Of the last evaluation; None where there are no classes."""
     best_top1: float | None
+    goal: str
+    """The figure that says how good an evaluation is: top1, the recipe's metric, or the loss."""
+    score: float | None
+    """That figure in the last evaluation."""
+    best: float | None
     images_per_second: float | None
     """The median of the newest rows of metrics."""
     deaths: int
@@ -61,14 +67,18 @@ def summarize(directory: RunDirectory) -> Summary:
     followed = [row for row in metrics.read(directory.followed) if row["kind"] == "eval"]
     evaluations = sorted((*by_kind.get("eval", []), *followed), key=lambda row: int(row["step"]))
     checkpoints = by_kind.get("checkpoint", [])
+    goal = goal_of(own_goal(recipe), evaluations[-1] if evaluations else ["top1"])
     return Summary(
         name=directory.name,
         recipe=recipe.name,
         state=_state(directory, rows),
         step=max((row.get("step", 0) for row in (*by_kind.get("train", []), *checkpoints)), default=0),
         workers=job.workers,
-        top1=evaluations[-1]["top1"] if evaluations else None,
-        best_top1=max((row["best_top1"] for row in evaluations), default=None),
+        top1=evaluations[-1].get("top1") if evaluations else None,
+        best_top1=max((row["best_top1"] for row in evaluations if "best_top1" in row), default=None),
+        goal=goal.name,
+        score=evaluations[-1].get(goal.name) if evaluations else None,
+        best=goal.best([best[1] for row in evaluations if (best := best_in(row)) is not None and best[0] == goal.name]),
         images_per_second=_speed(by_kind.get("train", [])),
         deaths=len(by_kind.get("death", [])),
         joins=sum(len(row.get("joined", ())) for row in generations),
@@ -118,7 +128,9 @@ def table(summaries: list[Summary]) -> Table:
 
 
 def _cells(one: Summary) -> list[str]:
-    top1, best = ("" if value is None else f"{value:.2%}" for value in (one.top1, one.best_top1))
+    before = "" if one.goal == "top1" else f"{one.goal} "
+    top1 = "" if one.score is None else f"{before}{as_text(one.goal, one.score)}"
+    best = "" if one.best is None else as_text(one.goal, one.best)
     speed = "" if one.images_per_second is None else f"{one.images_per_second:.0f}"
     misfortunes = [str(one.deaths or ""), str(one.joins or ""), str(one.recomputed_leaves or "")]
     lost = f"{one.seconds_lost:.1f} s" if one.seconds_lost else ""

@@ -1,0 +1,119 @@
+"""`lockstep compare`: tables from the files of real runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep import injection
+from lockstep.errors import UserError
+from lockstep.report.comparison import columns, compare, spread
+from tests.conftest import RECIPE, run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One worker, two workers of which one is killed, another seed, and a strategy of its own."""
+    root = tmp_path_factory.mktemp("compared")
+    assert run("train", *RECIPE, "--workers", "1", "--run", "one", cwd=root).returncode == 0
+    with injection.rules("kill worker=1 step=5 phase=exchange"):
+        assert run("train", *RECIPE, "--workers", "2", "--run", "two", cwd=root).returncode == 0
+    assert run("train", *RECIPE, "--workers", "2", "--run", "seed", "--seed", "1", cwd=root).returncode == 0
+    servers = ["--strategy", "server", "--servers", "2"]
+    assert run("train", *RECIPE, "--workers", "2", "--run", "served", *servers, cwd=root).returncode == 0
+    return root
+
+
+@pytest.fixture
+def here(trained: Path) -> Iterator[Path]:
+    before = Path.cwd()
+    os.chdir(trained)
+    yield trained
+    os.chdir(before)
+
+
+def test_runs_are_shown_next_to_each_other(here: Path) -> None:
+    result = run("compare", "one", "two", "seed", "served")
+    assert result.returncode == 0, result.stderr
+    head, one, two, served = result.stdout.splitlines()
+    assert head.split()[:4] == ["run", "strategy", "engine", "N"]
+    assert one.startswith("one ")
+    assert two.startswith("two, seed "), "runs that differ only in the seed are one row"
+    assert two.count("±") == 5, "steps/s, images/s, best top1, the time to it and MB/step"
+    assert "server --servers 2" in served
+    digests = [re.findall(r"[0-9a-f]{12}", line) for line in (one, two, served)]
+    assert digests[0] == digests[2] == digests[1][:1]
+    assert digests[1][1] != digests[1][0]
+    assert re.search(r" 1\.00 +100% ", one), "one worker is what others are compared with"
+
+
+def test_runs_with_the_same_seed_have_rows_of_their_own(here: Path) -> None:
+    """As a run and its repetition with a kill: what the death has cost is not lost in a mean."""
+    shutil.copytree("runs/two", "runs/again", dirs_exist_ok=True)
+    _, two, again = run("compare", "two", "seed", "again").stdout.splitlines()
+    assert two.startswith("two, seed ")
+    assert again.startswith("again ")
+    assert "±" not in again
+
+
+def test_the_figures_of_every_run_as_csv(here: Path) -> None:
+    result = run("compare", "one", "two", "served", "--csv", "--top1", "0.01")
+    one, two, served = csv.DictReader(io.StringIO(result.stdout))
+    assert (one["run"], one["workers"], one["deaths"], one["speed_up"]) == ("one", "1", "0", "1.0")
+    assert (two["deaths"], two["digest"]) == ("1", one["digest"])
+    assert float(two["efficiency"]) == pytest.approx(float(two["speed_up"]) / 2)
+    assert float(two["speed_up"]) == pytest.approx(float(two["images_per_second"]) / float(one["images_per_second"]))
+    assert float(one["bytes_per_step"]) == 0
+    assert float(served["bytes_per_step"]) > float(two["bytes_per_step"]) > 0
+    assert float(one["seconds_to_target"]) > 0
+    assert one["best_top1"] == two["best_top1"] == served["best_top1"]
+
+
+def test_a_run_that_is_not_there_and_an_accuracy_that_is_none(here: Path) -> None:
+    result = run("compare", "one", "tow")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "tow" in result.stderr
+    with pytest.raises(UserError, match=r"--top1 takes a fraction of 1 such as 0\.9, not 90"):
+        compare([], 90)
+
+
+def test_a_run_that_has_only_begun_has_empty_cells(here: Path, tmp_path: Path) -> None:
+    shutil.copytree("runs/one", tmp_path / "begun")
+    (tmp_path / "begun" / "metrics.jsonl").write_text('{"kind": "start", "version": 1, "step": 0, "time": 1.0}\n')
+    result = run("compare", str(tmp_path / "begun"), "one")
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_picture_is_one(here: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    assert run("compare", "one", "two", "--png", str(tmp_path / "x.png")).returncode == 0
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.width > 1000
+        colours = image.convert("RGB").getcolors(1 << 24)
+    assert colours is not None
+    assert {(9, 105, 218), (225, 111, 36)} <= {colour for _, colour in colours}, "a curve of each run"
+    refused = run("compare", "one", "--png", str(tmp_path / "nowhere" / "x.png"))
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_the_columns_are_those_that_were_promised() -> None:
+    titles = [column.title for column in columns(0.9, ["top1"])]
+    assert titles[:4] == ["run", "strategy", "engine", "N"]
+    assert titles[4:9] == ["steps/s", "images/s", "speed-up", "efficiency", "best top1"]
+    assert titles[9:] == ["s to 90%", "MB/step", "deaths", "digest"]
+    assert "s to" not in " ".join(column.title for column in columns(None, ["top1"]))
+
+
+def test_mean_and_spread() -> None:
+    assert spread([0.5, 0.7], "{:.0%}") == "60% ± 14%"
+    assert spread([0.5], "{:.0%}") == "50%"
+    assert spread([], "{:.0%}") == ""
