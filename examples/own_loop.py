@@ -1,26 +1,47 @@
-"""A training loop of one's own, over the same `step` and `leaf` objects as `lockstep train`.
+"""The script of `one_process.py` on any number of workers: `lockstep launch --workers 2 examples/own_loop.py`."""
 
-A sketch: the forward pass, the loss and the order of things are yours; leaves, exchange and checkpoints are Lockstep's.
-It runs as the program of a worker (see tests/test_own_loop.py) and ends on the digest of the built-in loop.
-"""
+import argparse
 
-from lockstep import mixing
-from lockstep.worker import joined
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
-with joined() as worker:
-    replica, strategy = worker.replica, worker.strategy
-    step = worker.begin()
-    while step.index < worker.last:
-        while not step.done:
-            for leaf in step.missing():
-                batch = strategy.batch(leaf)
-                images, labels = replica.device.put(batch, worker.recipe.channels_last)
-                contribution = replica.begin_leaf(leaf.seed)
-                logits = replica.logits(images, leaf.step, batch.mix)
-                loss = mixing.loss(logits, labels, batch.mix, worker.recipe.label_smoothing)
-                loss.backward()
-                replica.end_leaf(contribution, loss, logits, labels)
-                step.hold(leaf, contribution)
-            strategy.exchange(step)
-        strategy.apply(step)
-        step = step.next()
+import lockstep
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--lr", type=float, default=0.01)
+options = parser.parse_args()
+
+torch.manual_seed(0)
+pixels = torch.randn(1280, 3, 8, 8)
+classes = pixels[:, :, :4].mean((2, 3)).argmax(1)  # the channel whose upper half is brightest
+train_set, test_set = TensorDataset(pixels[:1024], classes[:1024]), TensorDataset(pixels[1024:], classes[1024:])
+loader = DataLoader(train_set, batch_size=64, shuffle=True)
+test_loader = DataLoader(test_set, batch_size=100)
+
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.epochs * len(loader))
+
+
+def score(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Sums over the examples."""
+    logits = model(images)
+    return {"loss": F.cross_entropy(logits, labels, reduction="sum"), "top1": (logits.argmax(1) == labels).sum()}
+
+
+job = lockstep.job(model=model, optimizer=optimizer, scheduler=scheduler)
+for step in job.batches(loader, epochs=options.epochs):
+    while not step.done:
+        for images, labels in step.leaves():
+            loss = F.cross_entropy(model(images), labels)
+            step.backward(loss)
+        step.exchange()
+    optimizer.step()
+    scheduler.step()
+    if step.ends_epoch:
+        figures = job.evaluate(test_loader, score)
+        job.say(f"epoch {step.epoch}: top1 {figures['top1']:.2%}")
+job.say(f"digest {job.digest()}")

@@ -1,21 +1,22 @@
 """What the command does, as functions: everything is checked here, before any process starts.
 
-`train`, `resume` and `evaluate_run` run a job on the supervisor in this process and return when it is over; `predict`
-uses what was trained. They raise UserError for what the user can mend and JobError when the job failed.
+`train`, `launch`, `resume` and `evaluate_run` run a job on the supervisor in this process and return when it is over;
+`predict` uses what was trained. They raise UserError for what the user can mend and JobError when the job failed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
-import signal
 import socket
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import checkpoint, compiler, evaluate, models, rundirectory, selection, strategies, wire
+from lockstep import checkpoint, compiler, evaluate, owncode, runcode, rundirectory, selection, strategies, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, open_dataset
@@ -27,51 +28,41 @@ from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
 from lockstep.rank import take_part
 from lockstep.report import confusion
-from lockstep.report.confusion import Confusion
-from lockstep.request import Request, cost_of_workers, find_recipe, resolve, resolve_job, with_end, with_length
+from lockstep.request import (
+    Request,
+    check_script_options,
+    cost_of_workers,
+    find_recipe,
+    resolve,
+    resolve_job,
+    with_end,
+    with_length,
+)
+from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
+from lockstep.script import describe as scripts
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import stored_verified
 from lockstep.supervisor.plan import Plan, Result
-from lockstep.supervisor.roster import Losses
 
-__all__ = ["Guess", "Prediction", "Run", "check", "command", "evaluate_run", "follow_run", "predict", "resume", "train"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that has ended: finished, or stopped with a checkpoint."""
-
-    directory: Path
-    name: str
-    state: str
-    """"finished" or "stopped"."""
-    digest: str | None
-    """Of the final weights; None if the run was stopped before there was a checkpoint."""
-    evaluation: dict[str, Any] | None
-    """The last evaluation: examples, top1, top5, loss, best_top1."""
-    signal: str = ""
-    """What stopped it."""
-    confusion: Confusion | None = None
-    """Which class was taken for which, exactly counted; only from `evaluate_run`."""
-    losses: Losses = field(default_factory=Losses)
-    """What deaths and joins on the way have cost."""
-    is_mixed: bool = False
-    """Whether workers with different arithmetic have taken part: then the digest promises nothing."""
-    is_reproducible: bool = True
-    """Whether another run of the same recipe would have this digest."""
-    steps_left: int = 0
-    """What a run that ended at its `stop_at` has still before it."""
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell expects it: 0, or 128 and the number of the signal."""
-        return 0 if self.state == "finished" else 128 + signal.Signals[self.signal].value
+__all__ = [
+    "Guess",
+    "Prediction",
+    "Run",
+    "check",
+    "command",
+    "evaluate_run",
+    "follow_run",
+    "launch",
+    "predict",
+    "resume",
+    "train",
+]
 
 
 def train(
-    recipe_name: str,
+    recipe: str | Recipe,
     request: Request | None = None,
     *,
     run: str | None = None,
@@ -79,22 +70,29 @@ def train(
     display: Display | None = None,
 ) -> Run:
     """Train a recipe in a new run; with `resume`, continue the run if it is there already."""
-    request, display = request or Request(), display or Silent()
+    asked, request, display = recipe, request or Request(), display or Silent()
     take_part(request.engine)
-    recipe = resolve(find_recipe(recipe_name), request)
+    recipe = resolve(find_recipe(recipe) if isinstance(recipe, str) else recipe, request)
+    if isinstance(asked, str) and recipe.script is not None:
+        raise UserError(f"{asked} is the run of a script: start it with `lockstep launch {recipe.script.path}`")
     directory = _directory_of(run, resume, recipe)
     if directory.exists():
+        with contextlib.suppress(UserError):  # who goes on does not need the start weights any more
+            recipe = selection.with_start(recipe)
         return _continue(directory, request, display, asked=recipe)
+    recipe = selection.with_start(recipe)
+    recipe, code = runcode.placed(recipe, directory.path)
     job = resolve_job(request, recipe, None)
     if not resume and not ENGINES[job.engine].is_elastic:
         display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
-    plan = _plan(recipe, job, directory, None, request)
+    plan = plan_of(recipe, job, directory, None, request)
     try:
         rundirectory.create(directory, is_new=run is None)
     except FileExistsError:  # another command has just taken the next free name: take the one after it
-        return train(recipe_name, request, display=display)
+        return train(asked, request, display=display)
     with directory.locked():
         try:
+            runcode.write(directory.path, code)
             _write_description(plan, recipe)
         except OSError as error:
             raise UserError(
@@ -108,6 +106,22 @@ def train(
             raise
 
 
+def launch(
+    script: str,
+    arguments: Sequence[str] = (),
+    request: Request | None = None,
+    *,
+    run: str | None = None,
+    resume: bool = False,
+    display: Display | None = None,
+) -> Run:
+    """Run a training script of the user's own on several workers; with `resume`, continue the run if it is there."""
+    request = request or Request()
+    take_part(request.engine)
+    check_script_options(request)
+    return train(scripts.describe(script, tuple(arguments)), request, run=run, resume=resume, display=display)
+
+
 def check(
     recipe_name: str, request: Request, *, run: str | None, resume: bool, elsewhere: Literal["cpu", "cuda"]
 ) -> Plan:
@@ -119,7 +133,9 @@ def check(
         recipe, stored = directory.read_config()
         recipe = with_length(recipe, request)
         check_recipe(recipe)
-    return _plan(recipe, resolve_job(request, recipe, stored), directory, None, request)
+    else:
+        recipe = selection.with_start(recipe)
+    return plan_of(recipe, resolve_job(request, recipe, stored), directory, None, request)
 
 
 def _directory_of(run: str | None, resume: bool, recipe: Recipe) -> RunDirectory:
@@ -142,7 +158,11 @@ def resume(run: str, request: Request | None = None, *, display: Display | None 
 
 def _continue(directory: RunDirectory, request: Request, display: Display, asked: Recipe | None) -> Run:
     recipe, stored_job = directory.read_config()
+    if recipe.script is not None:
+        check_script_options(request)
+        recipe = scripts.again(recipe, asked, display.note)
     if asked is not None:
+        asked = runcode.with_name_of_same(asked, directory.path)
         for sentence in _ignored(with_length(recipe, request), asked):
             display.note(sentence)
     recipe = with_length(recipe, request)
@@ -153,7 +173,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         new_end = request.stop_at if asked is None else asked.stop_at
         recipe = with_end(recipe, new_end, newest.step if newest else 0)
         check_recipe(recipe)
-        plan = _plan(recipe, job, directory, newest, request)
+        plan = plan_of(recipe, job, directory, newest, request)
         if plan.last_step < plan.first_step:
             raise UserError(
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
@@ -171,7 +191,7 @@ def _write_description(plan: Plan, asked: Recipe) -> None:
     plan.directory.write_config(asked, plan.job)
 
 
-LENGTH = ("steps", "epochs", "stop_at")
+MAY_DIFFER = ("steps", "epochs", "stop_at", "init_sha256", "script.sha256", "script.start_digest")
 
 
 def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
@@ -186,7 +206,7 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     return [
         f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
         for key in old
-        if key in new and old[key] != new[key] and key not in LENGTH
+        if key in new and old[key] != new[key] and key not in MAY_DIFFER
     ]
 
 
@@ -213,6 +233,7 @@ def evaluate_run(
     take_part(request.engine)
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
+    selection.refuse_script(recipe, directory)
     elsewhere = request.data is not None or request.eval_data is not None
     if elsewhere and request.hold_out is None:
         request = replace(request, hold_out=0)
@@ -221,13 +242,15 @@ def evaluate_run(
     # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
-        plan = _plan(recipe, job, directory, info, request)
+        plan = plan_of(recipe, job, directory, info, request)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
         ended = _supervise(replace(plan, last_step=info.step, evaluate_only=True, best=best), display)
     if ended.evaluation is None:
         return ended
     figures = {key: value for key, value in ended.evaluation.items() if key != "confusion"}
+    if "confusion" not in ended.evaluation or plan.dataset.num_classes is None:  # nothing is told apart
+        return replace(ended, evaluation=figures)
     counted = confusion.of_counts(ended.evaluation["confusion"], plan.dataset.num_classes, plan.dataset.class_names)
     return replace(ended, evaluation=figures, confusion=counted)
 
@@ -238,16 +261,23 @@ def follow_run(run: str, request: Request | None = None, *, display: Display | N
     request, display = request or Request(), display or Silent()
     directory = rundirectory.awaited(run, display.note)
     recipe, stored_job = directory.read_config()
+    selection.refuse_script(recipe, directory)
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
-    return follow(_plan(recipe, job, directory, None, request), display.eval_row, display.note)
+    return follow(plan_of(recipe, job, directory, None, request), display.eval_row, display.note)
 
 
-def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request) -> Plan:
+def plan_of(
+    recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
+) -> Plan:
     """Work out the scale and the length; open the data, which checks it; look for the compiler if one is needed."""
     if recipe.compile:
         compiler.check(recipe.device)
     recipe = scaled(recipe)
-    dataset = open_dataset(recipe.data, recipe.seed)
+    if recipe.script is None:
+        dataset = open_dataset(replace(recipe.data, processes=0), recipe.seed)  # nothing starts here: only a look
+        owncode.check_fit(recipe, dataset)
+    else:
+        dataset = scripts.dataset_of(recipe.script)
     stored = description.from_plain(directory.read_json("dataset.json"))
     recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))
     num_steps = recipe.steps
@@ -267,15 +297,17 @@ def _plan(recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.
         checkpoint=newest,
         best=selection.best_of(directory, newest),
         programs={
-            "worker": request.program,
+            "worker": request.program if recipe.script is None else scripts.program(recipe.script),
             "server": (sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
             "evaluator": (sys.executable, "-m", "lockstep.evaluator"),
         },
-        files=models.directories(recipe.model),
+        files=owncode.directories(recipe) if recipe.script is None else (Path(recipe.script.path).parent,),
     )
 
 
 def _supervise(plan: Plan, display: Display) -> Run:
+    for note in plan.dataset.notes:
+        display.note(note)
     if (cost := cost_of_workers(plan.recipe, plan.job.workers)) is not None:
         display.note(cost)
     result = supervisor.run(plan, display)

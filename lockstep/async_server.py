@@ -30,6 +30,7 @@ from lockstep.generation import Generation
 from lockstep.line import Line
 from lockstep.membership import Membership
 from lockstep.replica import Replica
+from lockstep.reporter import figures
 from lockstep.server import Server, report, run
 from lockstep.shard import UNKNOWN, Shard
 from lockstep.wire import BadFrame, Message
@@ -85,9 +86,7 @@ class Rows:
         sent, received = (sum(getattr(one, name) for one in self.traffics) for name in ("sent", "received"))
         row = {
             "step": done,
-            "loss": sum(loss for loss, _, _ in tally) / len(tally),
-            "top1": sum(top1 for _, top1, _ in tally) * r.leaves / (len(tally) * r.global_batch),
-            "top5": sum(top5 for _, _, top5 in tally) * r.leaves / (len(tally) * r.global_batch),
+            **figures(tally, r),
             "lr": self.learning_rate(done - 1),
             "steps_per_second": self._num_steps / seconds,
             "images_per_second": self._num_steps * r.global_batch / seconds,
@@ -242,6 +241,8 @@ def set_up(welcome: Message, membership: Membership, line: Line) -> Keeper:
         with line.checkpoint(Path(welcome["checkpoint"])) as path:
             replica.load(checkpoint.load(path, dict(replica.named_state())))
             first = checkpoint.read_info(path).step
+    else:
+        replica.start()
     return keeper_of(membership, recipe, job, dataset, replica, welcome["slot"], first, welcome["last_step"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lockstep import goal
 from lockstep.config import Data, Group, Optimizer, Recipe, Schedule
 from lockstep.errors import UserError
 from lockstep.scaling import scaled
@@ -51,6 +52,7 @@ def check_recipe(recipe: Recipe) -> None:
     require(0 <= r.average < 1, f"the decay of the average must be in [0, 1), not {r.average}")
     require(0 <= r.seed < 2**63, f"the seed must be between 0 and 2**63 - 1, not {r.seed}")
     check_data(r.data, scaled(r).leaf_batch)
+    check_objective(r)
     require(r.evaluation.leaf_batch >= 1, f"evaluation.leaf_batch must be at least 1, not {r.evaluation.leaf_batch}")
     require(
         min(r.evaluation.every_steps, r.evaluation.max_leaves) >= 0, "the numbers of `evaluation` must not be negative"
@@ -63,6 +65,22 @@ def check_recipe(recipe: Recipe) -> None:
     check_optimizer(r.optimizer)
     check_schedule(r.schedule, {"steps": r.steps, "epochs": r.epochs, "fraction": 1.0}[r.schedule.unit])
     scaled(r)  # which refuses what its batch cannot be multiplied by
+
+
+def check_objective(r: Recipe) -> None:
+    """What cannot be had together with a loss or a metric of the user's own."""
+    if r.loss != goal.CROSS_ENTROPY:
+        for key, value in (
+            ("label_smoothing", r.label_smoothing),
+            ("data.mixup", r.data.mixup),
+            ("data.cutmix", r.data.cutmix),
+        ):
+            require(not value, f"{key} is a part of the built-in cross-entropy: leave it at 0 with a loss of your own")
+    name = goal.metric_name(r)
+    require(
+        name is None or (name not in goal.TAKEN and not name.startswith("best_")),
+        f"rows of metrics have a figure {name!r} already: give the function of `metric` another name",
+    )
 
 
 def check_optimizer(o: Optimizer) -> None:
@@ -122,7 +140,7 @@ def check_schedule(s: Schedule, length: float | None) -> None:
 
 def check_data(data: Data, leaf_batch: int) -> None:
     """The numbers of reading and augmentation."""
-    for name in ("crop_padding", "cutout", "hold_out", "prefetch"):
+    for name in ("crop_padding", "cutout", "hold_out", "prefetch", "processes", "max_broken", "cache_size"):
         number = getattr(data, name)
         require(number >= 0, f"data.{name} must not be negative, but is {number}")
     require(
@@ -135,6 +153,15 @@ def check_data(data: Data, leaf_batch: int) -> None:
     )
     require(
         all(math.isfinite(one) and one > 0 for one in data.deviation), "every data.deviation must be a positive number"
+    )
+    for name in ("window", "side", "read_ahead"):
+        number = getattr(data, name)
+        require(number >= 1, f"data.{name} must be at least 1, not {number}")
+    least, most = data.resize
+    require(
+        data.framing == "random-resized" or data.side <= least <= most,
+        f"data.resize takes two ascending numbers of pixels that are no less than data.side ({data.side}), not "
+        f"{list(data.resize)}",
     )
     until = [fraction for fraction, _ in data.sizes]
     require(

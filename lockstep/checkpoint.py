@@ -2,7 +2,8 @@
 
     checkpoints/step-000000100/{model.safetensors, optimizer.safetensors, checkpoint.json}
 
-With a moving average there is an `average.safetensors` as well. `checkpoint.json` holds the step, the digests and the
+With a moving average there is an `average.safetensors` as well, with a script of the user's own that keeps more than
+model and optimizer a `script.safetensors`. `checkpoint.json` holds the step, the digests and the
 checksum of the other files; a checkpoint whose files do not match it is not used. Reading the JSON and finding the
 newest good one needs no torch, so the supervisor does it too.
 """
@@ -34,7 +35,10 @@ FORMAT_VERSION = 1
 FILES = ("model.safetensors", "optimizer.safetensors")
 AVERAGE = "average.safetensors"
 """Only where weights are averaged."""
-ALL_FILES = (*FILES, AVERAGE, "checkpoint.json")
+SCRIPT = "script.safetensors"
+"""Only where a script of the user's own is trained: schedulers and the like."""
+OPTIONAL = (AVERAGE, SCRIPT)
+ALL_FILES = (*FILES, *OPTIONAL, "checkpoint.json")
 PIN_TRIES = 5
 """How often all checkpoints may vanish between being listed and being pinned."""
 
@@ -72,12 +76,14 @@ class Snapshot:
 
     def state_digest(self) -> str:
         state = self.state
-        return state_digest(state.model.items(), state.optimizer.items(), state.average.items(), self.step)
+        parts = (state.model.items(), state.optimizer.items(), state.average.items())
+        return state_digest(*parts, self.step, state.script.items())
 
     def files(self) -> dict[str, dict[str, Tensor]]:
         """What goes into which file."""
         files = dict(zip(FILES, (self.state.model, self.state.optimizer), strict=True))
-        return files | ({AVERAGE: self.state.average} if self.state.average else {})
+        optional = {AVERAGE: self.state.average, SCRIPT: self.state.script}
+        return files | {name: tensors for name, tensors in optional.items() if tensors}
 
 
 def is_due(config: Checkpoints, done: int, steps_per_epoch: float, rounds: Rounds = EVERY_STEP) -> bool:
@@ -154,8 +160,8 @@ def place(temporary: Path, target: Path) -> Info:
 def files_of(path: Path) -> tuple[str, ...]:
     """The names of a checkpoint's files, `checkpoint.json` included."""
     files = _read_document(path).get("files")
-    average = (AVERAGE,) if isinstance(files, dict) and AVERAGE in files else ()
-    return (*FILES, *average, "checkpoint.json")
+    optional = [name for name in OPTIONAL if isinstance(files, dict) and name in files]
+    return (*FILES, *optional, "checkpoint.json")
 
 
 def _checksum(path: Path) -> dict[str, Any]:
@@ -314,5 +320,5 @@ def load(path: Path, expected: dict[str, Tensor]) -> State:
                 f"{path} is a checkpoint of another model: {name!r} has shape {tuple(model[name].shape)} there and "
                 f"{tuple(tensor.shape)} here"
             )
-    average = load_file(path / AVERAGE) if AVERAGE in files_of(path) else {}
-    return State(model, load_file(path / FILES[1]), read_info(path).tally, average)
+    average, script = (load_file(path / name) if name in files_of(path) else {} for name in OPTIONAL)
+    return State(model, load_file(path / FILES[1]), read_info(path).tally, average, script)

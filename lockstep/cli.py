@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep import __version__, cli_join, cli_reports, cli_submit, data_commands
+from lockstep import __version__, cli_export, cli_join, cli_reports, cli_submit, data_commands
 from lockstep.arguments import Parser
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from lockstep.request import Request
 
 RUN_HELP = "a name, a path, `last`, or `last~1` for the one before"
+COMPARE_EXAMPLE = "lockstep compare demo-1-worker-1 demo-2-workers-1 --html compare.html"
+DIFF_EXAMPLE = "lockstep diff demo-1-worker-1 demo-2-workers-1"
 RECIPE_HELP = (
     "a built-in recipe (see `lockstep recipes`), file.py:function, module:function, a .toml or .json file, or a run's "
     "directory"
@@ -70,6 +73,25 @@ def parser() -> argparse.ArgumentParser:
     )
     _train_options(train)
 
+    launch = add(
+        "launch",
+        _launch,
+        "run a training script of your own on several workers",
+        "lockstep launch --workers 2 script.py --lr 0.1",
+    )
+    _run_options(launch)
+    launch.add_argument("--stop-at", type=int, metavar="K", help="end after K steps, and go on with `lockstep resume`")
+    launch.add_argument(
+        "--set",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="checkpoints.* and log_every, as in `lockstep config`",
+    )
+    launch.add_argument("script", metavar="SCRIPT", help="a file that calls lockstep.job, see docs/own-loop.md")
+    launch.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER, help="its own arguments")
+
     submit = add(
         "submit",
         functools.partial(cli_submit.submit, _train_options, _request),
@@ -109,6 +131,13 @@ def parser() -> argparse.ArgumentParser:
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU if there is one"
     )
 
+    export = add(
+        "export", cli_export.export, "write a trained model to a file for others", "lockstep export last --to torch"
+    )
+    export.add_argument("run", metavar="RUN", help=RUN_HELP)
+    cli_export.add_options(export)
+    _checkpoint_option(export)
+
     cli_join.add_options(
         add(
             "join",
@@ -134,6 +163,21 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--json", action="store_true", help="one JSON object per run and line")
     runs.add_argument("--delete", metavar="RUN", nargs="+", help="delete these runs, with everything in them")
     runs.add_argument("--yes", action="store_true", help="delete without asking")
+
+    compare = add(
+        "compare", cli_reports.compare, "show runs next to each other: speed, accuracy, bytes, deaths", COMPARE_EXAMPLE
+    )
+    compare.add_argument("runs", metavar="RUN", nargs="+", help=RUN_HELP)
+    compare.add_argument("--top1", type=float, metavar="X", help="show the time to this accuracy, such as 0.9")
+    compare.add_argument("--html", metavar="FILE", help="also write a page with curves, which needs no network")
+    compare.add_argument("--png", metavar="FILE", help="also write a picture of the curves")
+    compare.add_argument("--csv", action="store_true", help="print a line of comma-separated figures for every run")
+
+    diff = add("diff", cli_reports.diff, "find the step and the tensor in which two runs part, and why", DIFF_EXAMPLE)
+    diff.add_argument("first", metavar="RUN", help=RUN_HELP)
+    diff.add_argument("second", metavar="RUN", help="the other one")
+    diff.add_argument("--recorded", action="store_true", help="only compare what was recorded, and do no step again")
+    diff.add_argument("--json", action="store_true", help="one JSON object")
 
     recipes = add("recipes", cli_reports.recipes, "list the built-in recipes, or explain one", "lockstep recipes demo")
     recipes.add_argument("recipe", metavar="RECIPE", nargs="?", help=RECIPE_HELP)
@@ -170,6 +214,10 @@ def parser() -> argparse.ArgumentParser:
 def _train_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
     _recipe_options(command)
+    _run_options(command)
+
+
+def _run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
     command.add_argument("--resume", action="store_true", help="continue the run if it exists, so that a rerun is safe")
     _job_options(command)
@@ -188,13 +236,23 @@ def _length_options(command: argparse.ArgumentParser) -> None:
 
 def _recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--data", metavar="PATH|NAME", help="directory, archive, files or glob of the data, or `shapes` or `synthetic`"
+        "--data",
+        metavar="PATH|NAME",
+        help="directory, archive, files or glob of the data, `shapes` or `synthetic`, or file.py:function",
     )
     command.add_argument("--eval-data", metavar="PATH", help="the test set, if it does not lie beside the training set")
+    command.add_argument(
+        "--labels", dest="label_path", metavar="PATH|URL", help="lines of `name label`, if the images do not say it"
+    )
+    command.add_argument("--eval-labels", dest="eval_label_path", metavar="PATH|URL", help="the same for the test set")
+    command.add_argument("--key-prefix", metavar="TEXT", help="of many shards, those whose names begin so")
+    command.add_argument("--endpoint-url", metavar="URL", help="another server that speaks S3")
+    command.add_argument("--anonymous", action="store_true", default=None, help="read from S3 without credentials")
     command.add_argument(
         "--hold-out", type=int, metavar="N", help="test on N samples kept out of the training set, for tuning"
     )
     command.add_argument("--model", metavar="NAME", help="another model: a known name, timm:NAME or module:function")
+    command.add_argument("--init", metavar="FILE|RUN", help="weights to start from: safetensors, a state_dict, a run")
     command.add_argument("--leaves", type=int, metavar="V", help="parts of a batch, a power of two; changes the bits")
     command.add_argument("--batch-size", type=int, metavar="B", help="images per step, over all workers")
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
@@ -251,6 +309,9 @@ def _job_options(command: argparse.ArgumentParser) -> None:
         const="own",
         choices=("own", "shared"),
         help="a process beside the workers evaluates; on Slurm it has a node of its own, or shares one",
+    )
+    command.add_argument(
+        "--profile", action="store_true", help="show where the time of a step goes, and write a trace for Perfetto"
     )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
     command.add_argument(
@@ -316,13 +377,22 @@ def _train(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
     display = progress.display()
-    return _conclude(api.train(parsed.recipe, _request(parsed), run=parsed.run, resume=parsed.resume, display=display))
+    run = api.train(parsed.recipe, _request(parsed), run=parsed.run, resume=parsed.resume, display=display)
+    return _conclude(run, parsed.profile)
+
+
+def _launch(parsed: argparse.Namespace) -> int:
+    from lockstep import api, progress
+
+    request, display = _request(parsed), progress.display()
+    run = api.launch(parsed.script, parsed.arguments, request, run=parsed.run, resume=parsed.resume, display=display)
+    return _conclude(run, parsed.profile)
 
 
 def _resume(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
-    return _conclude(api.resume(parsed.run, _request(parsed), display=progress.display()))
+    return _conclude(api.resume(parsed.run, _request(parsed), display=progress.display()), parsed.profile)
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
@@ -334,13 +404,18 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     if parsed.follow:
         return _follow(parsed)
     run = api.evaluate_run(parsed.run, _request(parsed), checkpoint=parsed.checkpoint, display=progress.display())
-    if run.evaluation is None or run.confusion is None:
+    if run.evaluation is None:
         return run.exit_code
     if parsed.json:
         figures = {key: value for key, value in run.evaluation.items() if key != "kind"}
-        print(json.dumps({"run": run.name, "digest": run.digest, **figures, **confusion.to_plain(run.confusion)}))
+        classes = confusion.to_plain(run.confusion) if run.confusion is not None else {}
+        print(json.dumps({"run": run.name, "digest": run.digest, **figures, **classes}))
         return run.exit_code
     _print_figures(run)
+    if run.confusion is None:
+        if parsed.confusion or parsed.per_class:
+            print("there are no classes in these data, and nothing that could be taken for something else")
+        return run.exit_code
     print(confusion.per_class_table(run.confusion, show_all=parsed.per_class))
     if parsed.confusion:
         print(confusion.matrix_table(run.confusion))
@@ -352,7 +427,7 @@ ONCE = ("data", "eval_data", "hold_out", "checkpoint", "per_class", "confusion",
 
 
 def _follow(parsed: argparse.Namespace) -> int:
-    from lockstep import api, progress
+    from lockstep import api, goal, progress
 
     for name in ONCE:
         if getattr(parsed, name) not in (None, False):
@@ -361,8 +436,9 @@ def _follow(parsed: argparse.Namespace) -> int:
     if not rows:
         print(f"{parsed.run} ended without a checkpoint")
         return 0
-    best = max(rows, key=lambda row: float(row["top1"]))
-    print(f"{len(rows)} checkpoints evaluated; best top1 {best['top1']:.2%} at step {best['step']}")
+    name, value = goal.best_in(rows[-1]) or ("loss", math.nan)
+    best = next((row["step"] for row in rows if row[name] == value), rows[-1]["step"])
+    print(f"{len(rows)} checkpoints evaluated; best {name} {goal.as_text(name, value)} at step {best}")
     return 0
 
 
@@ -382,8 +458,10 @@ def _resize(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _conclude(run: Run) -> int:
+def _conclude(run: Run, profiled: bool) -> int:
     """The last lines: final figures and digest, or how to go on."""
+    if profiled:
+        cli_reports.profile(run.directory)
     if run.state == "stopped":
         where = "with a checkpoint" if run.digest else "at once, without a new checkpoint"
         print(f"stopped by {run.signal} {where}; continue with: lockstep resume {run.name}")
@@ -395,6 +473,9 @@ def _conclude(run: Run) -> int:
         print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
     if run.losses.dropped_leaves:
         print(f"{run.losses.dropped_leaves} leaves were dropped because they came late (--late drop)")
+    if run.losses.broken_images:
+        images = "image was" if run.losses.broken_images == 1 else "images were"
+        print(f"{run.losses.broken_images} broken {images} passed over; metrics.jsonl and the logs name them")
     if run.is_mixed:
         print("workers with different arithmetic took part (--allow-mixed): this digest is not the recipe's")
     if not run.is_reproducible:
@@ -414,14 +495,11 @@ def describe_losses(run: Run) -> str | None:
 
 
 def _print_figures(run: Run) -> None:
-    from lockstep.progress import describe_examples
+    from lockstep.progress import describe_figures
 
     figures = run.evaluation
     if figures is not None:
-        print(
-            f"{run.name}: step {figures['step']}, top1 {figures['top1']:.2%}, top5 {figures['top5']:.2%}, loss "
-            f"{figures['loss']:.4f} on {describe_examples(figures)} (best top1 {figures['best_top1']:.2%})"
-        )
+        print(f"{run.name}: step {figures['step']}, {describe_figures(figures)}")
 
 
 def _digest(parsed: argparse.Namespace) -> int:

@@ -17,18 +17,55 @@ from lockstep.errors import UserError, unknown
 FORMAT_VERSION = 1
 
 
+__all__ = ["Checkpoints", "Data", "Evaluation", "Group", "Model", "Optimizer", "Recipe", "Schedule"]
+"""What recipes are made of. The rest is for Lockstep itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Data:
+    """Which images there are to train and to test with, and what happens to them before the model sees them."""
+
     source: str = "cifar10"
-    """Which reader: a name from `lockstep.data.SOURCES`."""
+    """Which reader: a name from `lockstep.data.SOURCES`, or a function of your own (`file.py:function` or
+    `package.module:function`) that returns a training and a test set, see `lockstep.data.own`."""
     path: str | None = None
     """A directory, an archive, a file, a glob, or several of these with commas between; embedded sources need none."""
     eval_path: str | None = None
     """Where the test set is, if it does not lie beside the training set."""
     labels: Literal["fine", "coarse"] = "fine"
     """Which of CIFAR-100's two labels is the target."""
+    label_path: str | None = None
+    """A file or URL with a line "name label" for every image of the training set; None: shards and folders say it."""
+    eval_label_path: str | None = None
+    """The same for the test set."""
+    key_prefix: str = ""
+    """Of many shards, only those whose names begin so."""
+    background: bool = False
+    """Whether class 0 is "background", of which there are no images, and all others come one later (1001 classes)."""
+    endpoint_url: str | None = None
+    """Another server that speaks S3. It changes no bits, as little as `path` does."""
+    anonymous: bool = False
+    """Whether requests to S3 are not signed."""
+    window: int = 16
+    """Shards that are shuffled together, where samples lie in shards."""
+    framing: Literal["square", "random-resized", "short-side"] = "random-resized"
+    """How large images become those of `side` pixels. In training "square" scales both sides to the first number of
+    `resize` and cuts out at random; "random-resized" scales a part of 8 to 100 % of the area; "short-side" scales the
+    short side to between the two numbers of `resize` and cuts out at random. The test takes the middle, the short side
+    (in "square" both) being scaled to the first number."""
+    side: int = 224
+    """Of the square that is cut out of a large image, in pixels."""
+    resize: tuple[int, int] = (256, 512)
+    """Sides to which `framing` scales, in pixels."""
+    max_broken: int = 100
+    """Images that cannot be decoded, and are passed over; one more stops the run."""
+    read_ahead: int = 64
+    """Megabytes that a worker may have read and not yet used; changes no bits."""
+    cache_size: float = 0.0
+    """Gigabytes of this host's disk that keep what was read from elsewhere; 0 for none. Changes no bits."""
     hold_out: int = 0
-    """So many samples at the end of the training set are kept out of it and take the place of the test set."""
+    """So many samples at the end of the training set (in shards: evenly spread over it) are kept out of it and take the
+    place of the test set."""
     crop_padding: int = 4
     """Random crop after padding by so many pixels on each side; 0 for none."""
     pad_mode: Literal["zero", "reflect"] = "zero"
@@ -50,19 +87,26 @@ class Data:
     sizes: tuple[tuple[float, int], ...] = ()
     """Sides to which training images are scaled, each with the fraction of the run until which it holds, such as
     [[0.6, 16], [1, 24]]: smaller images are cheaper. Evaluation takes the last one. Empty leaves images as they are."""
-    standardize: Literal["image", "channel", "none"] = "image"
+    standardize: Literal["image", "channel", "mean-image", "none"] = "image"
     """"image": each image to mean 0 and deviation 1; "channel": by the mean and deviation of each channel over the
-    training set; "none": pixels divided by 255."""
+    training set; "mean-image": the mean image is subtracted; "none": pixels divided by 255."""
+    mean_image: str | None = None
+    """The .npy file that `lockstep data mean` writes; the middle of it is subtracted."""
     mean: tuple[float, ...] = ()
     """What "channel" subtracts from each channel, pixels being 0 to 255; empty: measured at the start of the run."""
     deviation: tuple[float, ...] = ()
     """What "channel" divides each channel by; empty: measured at the start of the run."""
     prefetch: int = 2
     """Leaves read ahead of the one being computed."""
+    processes: int = 0
+    """Processes beside each worker that read the items of a data set of your own; 0: the worker itself, between leaves.
+    Changes no bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
+    """Which network."""
+
     name: str = "resnet-cifar"
     """A name from `lockstep.models.MODELS`, `timm:NAME`, or a function of your own (`file.py:function` or
     `package.module:function`), called with num_classes, image_shape and the options."""
@@ -86,6 +130,8 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
+    """How weights change, given gradients."""
+
     name: Literal["sgd", "adamw", "muon"] = "sgd"
     """A name from `lockstep.optim.OPTIMIZERS`."""
     momentum: float = 0.9
@@ -110,6 +156,8 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
+    """The learning rate of every step: a pure function of its number."""
+
     name: Literal["constant", "step", "cosine", "triangular"] = "constant"
     lr: float = 0.1
     """The learning rate that everything below multiplies."""
@@ -138,6 +186,8 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
+    """When the model is tested, and on how much."""
+
     every_steps: int = 0
     """Evaluate after every so many steps; 0 means only at the end."""
     leaf_batch: int = 250
@@ -150,6 +200,8 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
+    """When checkpoints are written, and how many stay."""
+
     every_steps: int = 0
     """Write a checkpoint after every so many steps; 0 for never. The last step always writes one."""
     every_epochs: float = 0.0
@@ -158,6 +210,20 @@ class Checkpoints:
     """Write a checkpoint when so many seconds have passed since the last; 0 for never."""
     keep: int = 2
     """How many of the newest checkpoints stay on disk; the one with the best evaluation stays too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A training loop of the user's own, as it described itself: data, model, optimizer and schedule are in there."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    sha256: str = ""
+    """Of the file."""
+    num_samples: int = 0
+    """Of the training set."""
+    start_digest: str = ""
+    """Of the weights and buffers that it begins with: every worker must have the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +251,18 @@ class Recipe:
     """As if so many workers of the classic kind took part: batch and learning rate are multiplied and steps divided by
     it, see `Schedule.with_scale` and `lockstep.scaling`. The number of workers enters nowhere."""
     seed: int = 0
+    init: str | None = None
+    """File of weights to start from, or a run; None: random ones by the seed. A run's configuration has the file."""
+    init_sha256: str | None = None
+    """What that file must be; it is filled in when a run starts."""
+    loss: str = "cross-entropy"
+    """Or a function of your own: of outputs and targets, it returns the mean over the examples as one number."""
+    metric: str | None = None
+    """A function of your own, of outputs and targets: it returns a value for every example, or one number, their sum.
+    The mean over the examples is reported under the function's name."""
+    better: Literal["higher", "lower"] = "higher"
+    """Which `metric` is better. Without one the best evaluation is that with the highest top1, or where there are no
+    classes that with the lowest loss."""
     label_smoothing: float = 0.0
     """The share of the target that is spread evenly over all classes, in training; evaluation's loss is without."""
     average: float = 0.0
@@ -202,6 +280,8 @@ class Recipe:
     checkpoints: Checkpoints = Checkpoints()
     log_every: int = 10
     """Steps between two rows of metrics."""
+    script: Script | None = None
+    """What `lockstep launch` runs; then `data`, `model`, `optimizer`, `schedule` and `evaluation` above say nothing."""
 
     @property
     def leaf_batch(self) -> int:
@@ -249,6 +329,8 @@ class Job:
     """Who else is told the figures: names from `lockstep.loggers.LOGGERS`."""
     histograms_every: int = 0
     """Steps between two histograms of weights and gradients; 0 means after every evaluation."""
+    profile: bool = False
+    """Whether every worker notes when each part of a step began and how long it took."""
     replace: bool = True
     """Whether a worker that died is replaced."""
     patience: float = 10.0

@@ -66,6 +66,11 @@ class Device:
         import torch
 
         self.torch = torch.device(choose(name) if name == "auto" else name)
+        if self.torch.type == "cuda" and not torch.cuda.is_available():
+            raise UserError(
+                f"the job computes on a GPU, and PyTorch {torch.__version__} cannot use one here: take --device cpu, "
+                "or install a build of PyTorch that fits the driver"
+            )
         self.backend = "nccl" if self.torch.type == "cuda" else "gloo"
         torch.set_num_threads(threads)
         # torch.use_deterministic_algorithms does this and imports the compiler to tell it too, which takes 1.3 s.

@@ -10,10 +10,10 @@ from typing import Any
 
 from lockstep import checkpoint, worker
 from lockstep.config import from_plain
-from lockstep.data import open_dataset
+from lockstep.data import defects, open_dataset
 from lockstep.device import Device
 from lockstep.enlist import enlist
-from lockstep.evaluate import evaluate_leaf, num_leaves
+from lockstep.evaluate import announce, evaluate_leaf, num_leaves
 from lockstep.line import Line
 from lockstep.membership import Membership
 from lockstep.replica import Replica
@@ -24,8 +24,9 @@ def serve(welcome: dict[str, Any], membership: Membership, line: Line) -> None:
     """Evaluate what the supervisor names, until it says that the job is over."""
     recipe, _ = from_plain(welcome["config"], "the supervisor's configuration")
     dataset = open_dataset(recipe.data, recipe.seed)
+    defects.report_to(membership.send, dataset)
     replica = Replica(recipe, dataset, welcome["num_steps"], Device(recipe.device, recipe.threads, recipe.precision))
-    reporter = Reporter(recipe, replica, membership)
+    reporter = Reporter(recipe, replica, membership, dataset.waits)
     membership.heartbeat = reporter.heartbeat
     membership.send({"type": "ready", "address": membership.host, "step": -1})
     checkpoints = Path(welcome["run_directory"]) / "checkpoints"
@@ -37,7 +38,9 @@ def serve(welcome: dict[str, Any], membership: Membership, line: Line) -> None:
         with line.checkpoint(checkpoints / assignment["name"]) as path:
             replica.load(checkpoint.load(path, dict(replica.named_state())))
         with replica.spans("evaluate"):
-            for leaf in range(num_leaves(len(dataset.test), recipe.evaluation)):
+            leaves = range(num_leaves(len(dataset.test), recipe.evaluation))
+            for leaf in leaves:
+                announce(leaves[leaf:], dataset.test, recipe.evaluation)
                 reporter.at(assignment["step"], leaf)
                 result = evaluate_leaf(replica, dataset.test, recipe.evaluation, leaf)
                 message = {"type": "evaluation", "step": assignment["step"], "leaf": leaf}

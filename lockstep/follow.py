@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from lockstep import checkpoint, device, metrics
 from lockstep.evaluate import combine, evaluate_leaf
+from lockstep.goal import goal_of, mark_of, own_goal
 from lockstep.metrics import MetricsFile, Row
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor.plan import Plan
@@ -92,7 +93,9 @@ def _evaluate(plan: Plan, replica: Replica, info: checkpoint.Info, before: list[
         leaf: evaluate_leaf(replica, plan.dataset.test, plan.recipe.evaluation, leaf)
         for leaf in range(plan.num_evaluation_leaves)
     }
-    figures = combine(results)
-    best = max(figures["top1"], *(row["top1"] for row in before), 0.0)
+    own = own_goal(plan.recipe)
+    figures = combine(results) | mark_of(own)
+    goal = goal_of(own, figures)
+    best = goal.best([figures[goal.name], *(row[goal.name] for row in before)])
     marks = {"held_out": True} if plan.recipe.data.hold_out else {}
-    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, "best_top1": best, **marks}
+    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, f"best_{goal.name}": best, **marks}

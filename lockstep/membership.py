@@ -83,6 +83,8 @@ class Membership:
             "leaf_seconds": None,
         }
         """What a heartbeat says; the loop sets it when there is something to say."""
+        self.before_end: Callable[[], None] | None = None
+        """What is done first when the supervisor ends the job; the process is killed if it takes too long."""
         self.assignment: Message | None = None
         """The checkpoint that an evaluator is to look at next."""
         self._connection = connection
@@ -157,6 +159,8 @@ class Membership:
             if message is None:
                 _end("the supervisor is gone")
             elif message["type"] == "shutdown":
+                if self.before_end is not None:
+                    self.before_end()
                 _end(None, parent.part(bool(message.get("failed"))))
             else:
                 try:

@@ -13,8 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from lockstep.goal import best_in, scores
+
 FORMAT_VERSION = 1
-KEPT = ("start", "generation", "death", "resize", "recovery", "corruption", "mixed", "refused", "lost_updates")
+KEPT = (
+    "start",
+    "generation",
+    "death",
+    "resize",
+    "recovery",
+    "corruption",
+    "mixed",
+    "refused",
+    "lost_updates",
+    "broken",
+)
 """Rows of what has happened, which stays true when steps are done again."""
 
 FIGURES = ("train", "eval")
@@ -92,11 +105,13 @@ def scalars(row: Row) -> dict[str, float]:
         "train": {
             "train/loss": "loss",
             "train/lr": "lr",
-            "train/top1": "top1",
-            "train/top5": "top5",
             "speed/steps_per_second": "steps_per_second",
             "speed/images_per_second": "images_per_second",
         },
-        "eval": {"eval/top1": "top1", "eval/top5": "top5", "eval/loss": "loss", "eval/best_top1": "best_top1"},
+        "eval": {"eval/loss": "loss"},
     }
-    return {tag: row[key] for tag, key in tags.get(row["kind"], {}).items() if key in row}
+    found = {tag: row[key] for tag, key in tags.get(row["kind"], {}).items() if key in row}
+    best = best_in(row)
+    if best is not None:
+        found[f"eval/best_{best[0]}"] = best[1]
+    return found | {f"{row['kind']}/{name}": value for name, value in scores(row).items()}

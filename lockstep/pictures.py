@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 from torch import Tensor
 
+from lockstep.data.source import Inputs
 from lockstep.histogram import MAX_BINS, Histogram
 from lockstep.membership import Membership
 from lockstep.replica import Replica
@@ -94,8 +95,11 @@ def histogram(values: npt.NDArray[np.float32]) -> Histogram | None:
     )
 
 
-def grid(images: npt.NDArray[np.uint8]) -> bytes | None:
-    """Some images (n x channels x height x width) beside each other, as a PNG file; None if they have no colours."""
+def grid(images: Inputs) -> bytes | None:
+    """Some images (n x channels x height x width) beside each other, as a PNG file; None if they have no colours, or
+    are no images at all."""
+    if images.dtype != np.uint8 or images.ndim != 4:
+        return None
     _, channels, height, width = images.shape
     if channels not in (1, 3):
         return None

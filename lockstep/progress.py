@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from lockstep.goal import as_text, best_in, scores
+
 PLAIN_SECONDS = 5.0
 """Plain lines are at least so far apart, but for evaluations."""
 
@@ -31,20 +33,27 @@ def display(quiet: bool = False) -> Display:
 
 
 def describe_eval(row: dict[str, Any]) -> str:
-    return (
-        f"step {row['step']}: top1 {row['top1']:.2%}, top5 {row['top5']:.2%}, loss {row['loss']:.4f} on "
-        f"{describe_examples(row)} (best top1 {row['best_top1']:.2%})"
-    )
+    return f"step {row['step']}: {describe_figures(row)}"
+
+
+def describe_figures(row: dict[str, Any]) -> str:
+    """What an evaluation has found, and the best so far."""
+    figures = [*(f"{name} {as_text(name, value)}" for name, value in scores(row).items()), f"loss {row['loss']:.4f}"]
+    best = best_in(row)
+    behind = "" if best is None else f" (best {best[0]} {as_text(*best)})"
+    return f"{', '.join(figures)} on {describe_examples(row)}{behind}"
 
 
 def describe_examples(row: dict[str, Any]) -> str:
     """How many images were evaluated, and whether they were the test set."""
-    return f"{row['examples']} {'held-out' if row.get('held_out') else 'test'} images"
+    kind = "images" if "top1" in row else "examples"
+    return f"{row['examples']} {'held-out' if row.get('held_out') else 'test'} {kind}"
 
 
 def describe_train(row: dict[str, Any]) -> str:
+    found = [f"{name} {as_text(name, value)}, " for name, value in scores(row).items() if name != "top5"]
     return (
-        f"loss {row['loss']:.4f}, top1 {row['top1']:.2%}, lr {row['lr']:.4g}, "
+        f"loss {row['loss']:.4f}, {''.join(found)}lr {row['lr']:.4g}, "
         f"{row['steps_per_second']:.2f} steps/s, {row['images_per_second']:.0f} images/s"
     )
 
@@ -142,12 +151,15 @@ class Bar:
         self._task: Any = None
 
     def start(self, title: str, first: int, last: int) -> None:
+        if self._task is not None:  # of a training before, whose bar stays where it is
+            self._progress.remove_task(self._task)
         self._progress.start()
         self._progress.console.print(title, markup=False, highlight=False)
         self._task = self._progress.add_task("steps", total=last, completed=first, figures="starting workers")
 
     def train_row(self, row: dict[str, Any]) -> None:
-        figures = f"loss {row['loss']:.3f}  top1 {row['top1']:.1%}  {row['images_per_second']:.0f} images/s"
+        found = [f"{name} {as_text(name, value)}  " for name, value in scores(row).items() if name != "top5"]
+        figures = f"loss {row['loss']:.3f}  {''.join(found)}{row['images_per_second']:.0f} images/s"
         self._progress.update(self._task, completed=row["step"], figures=figures)
 
     def eval_row(self, row: dict[str, Any]) -> None:

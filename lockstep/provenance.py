@@ -38,6 +38,7 @@ def describe(device: Device, compiles: bool) -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         **math_libraries(torch.__config__.show()),
         **jpeg_decoder(),
+        **opencv(),
         "threads": torch.get_num_threads(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
@@ -62,6 +63,12 @@ def jpeg_decoder() -> dict[str, str | None]:
 
         facts["libjpeg"] = features.version("libjpeg_turbo") or features.version("jpg")
     return facts
+
+
+def opencv() -> dict[str, str]:
+    """The decoder of large images, if this process has loaded it."""
+    module = sys.modules.get("cv2")
+    return {} if module is None else {"opencv": module.__version__}
 
 
 def package_version(name: str) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import references
+from lockstep import references, runcode
 from lockstep.config import Recipe, from_plain, recipe_from_plain
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.settings import known_keys
@@ -40,7 +40,7 @@ def load(name: str, find: Find, above: tuple[Path, ...] = ()) -> Recipe:
     text = _read(path)
     plain = _parse(path, text)
     if "recipe" in plain and "job" in plain:
-        return from_plain(plain, str(path))[0]
+        return runcode.with_absolute_name(from_plain(plain, str(path))[0], path.parent)
     return _Reader(path, text).recipe(plain, lambda base: find(base, (*above, path.resolve())), above)
 
 
@@ -125,8 +125,14 @@ class _Reader:
 
     def _place(self, whole: dict[str, Any], plain: dict[str, Any]) -> None:
         """Paths that this file names start where it lies, and must be found from anywhere."""
-        if "name" in plain.get("model", {}) and references.is_reference(str(whole["model"]["name"])):
-            whole["model"]["name"] = references.absolute(whole["model"]["name"], self._directory)
+        for table, key in ((("model",), "name"), (("data",), "source"), ((), "loss"), ((), "metric")):
+            given, inside = plain, whole
+            for part in table:
+                given, inside = given.get(part, {}), inside[part]
+            if key in given and references.is_reference(str(inside[key])):
+                inside[key] = references.absolute(inside[key], self._directory)
+        if isinstance(init := plain.get("init"), str):
+            whole["init"], whole["init_sha256"] = self._absolute(init), plain.get("init_sha256")
         for key in ("path", "eval_path"):
             if isinstance(paths := plain.get("data", {}).get(key), str):
                 whole["data"][key] = ",".join(map(self._absolute, paths.split(",")))

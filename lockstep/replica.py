@@ -1,20 +1,22 @@
 """A worker's copy of what is trained: model, optimizer, statistics. All replicas are bit-identical after every step.
 
 A replica computes the gradient of a leaf into a vector, and applies a reduced vector. It does not know the others.
+Model and optimizer are what the recipe describes, or what a script of the user's own has made: then the script computes
+leaves, after `begin_leaf`, and steps the optimizer, after `show_gradients`.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lockstep import compiler, mixing, models, optim, philox, schedule
+from lockstep import compiler, generators, initial, mixing, models, optim, philox, schedule
 from lockstep.average import Average
 from lockstep.config import Recipe
 from lockstep.data.mix import Mix
@@ -24,21 +26,42 @@ from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
 from lockstep.exchange.link import Traffic
+from lockstep.objective import Objective
 from lockstep.preprocess import Preprocess
 from lockstep.spans import Spans
 from lockstep.state import State, state_digest
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a script has made, in place of what a recipe describes."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    kept: Callable[[], dict[str, Tensor]]
+    """What else the script must go on from."""
+    restore: Callable[[dict[str, Tensor]], None]
+    """Go on from that."""
+
+
 class Replica:
-    def __init__(self, recipe: Recipe, dataset: Dataset, num_steps: int, device: Device) -> None:
+    def __init__(
+        self, recipe: Recipe, dataset: Dataset, num_steps: int, device: Device, given: Given | None = None
+    ) -> None:
         self.recipe = recipe
         self.num_steps = num_steps
+        self.num_classes = dataset.num_classes
         self.device = device
         self.spans = Spans()
         self.traffic = Traffic()
-        seed_generators(philox.leaf_seed(recipe.seed, -1, 0))
-        self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
-        self.layout = Layout.of(self.model, recipe.channels_last)
+        self.objective = Objective(recipe, dataset.num_classes)
+        self._given = given
+        if given is None:
+            generators.seed(philox.leaf_seed(recipe.seed, -1, 0))
+            self.model = models.build(recipe.model, dataset.num_classes, dataset.image_shape)
+        else:
+            self.model = given.model
+        self.layout = Layout.of(self.model, recipe.channels_last, self.objective.num_counts)
         self.model.to(device.torch)
         self.preprocess = Preprocess(recipe.data, dataset, num_steps, device.torch)
         self._initialize_from(dataset)
@@ -51,13 +74,16 @@ class Replica:
         self._integers_at_start = [b.clone() for b in self._integers]
         self.tally: list[list[float]] = []
         """A part of the state, see `State`."""
-        self.optimizer = optim.build(recipe.optimizer, self.model)
+        self.optimizer = optim.build(recipe.optimizer, self.model) if given is None else given.optimizer
         self.learning_rate = schedule.learning_rate(
             recipe.schedule, num_steps, Fraction(len(dataset.train), recipe.global_batch)
         )
         self.average = Average(recipe.average, self.layout, self.weights, self.statistics) if recipe.average else None
-        self._clipped = Vector(self.layout, device.torch) if recipe.optimizer.clip_norm else None
-        self.model.train()
+        # A script changes its gradients in place, and the reduced vector must stay as it is.
+        changes_gradients = recipe.optimizer.clip_norm or given is not None
+        self._clipped = Vector(self.layout, device.torch) if changes_gradients else None
+        if given is None:  # a script may want a part of its model to be in evaluation mode
+            self.model.train()
         shapes = len(self.preprocess.first_steps())
         self._compiled = (
             compiler.compiled(self.model, recipe.device, recipe.threads, shapes) if recipe.compile else self.model
@@ -95,7 +121,7 @@ class Replica:
         with self.spans("forward"):
             images, labels = self.device.put(batch, self.recipe.channels_last)
             logits = self.logits(images, step, batch.mix)
-            loss = mixing.loss(logits, labels, batch.mix, self.recipe.label_smoothing)
+            loss = self.objective.loss(logits, labels, batch.mix)
         with self.spans("backward"):
             loss.backward()
         self.end_leaf(vector, loss, logits, labels)
@@ -116,21 +142,33 @@ class Replica:
         """Make the model ready for a leaf: gradients go to a fresh vector, statistics and generators start anew."""
         vector = self.pool.take()
         vector.zero_gradients()
-        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
-            parameter.grad = view
+        self._set_gradients(vector)
         self.rewind()
-        seed_generators(seed)
+        generators.seed(seed)
         return vector
+
+    def _set_gradients(self, vector: Vector) -> None:
+        """Let the model's gradients be those of a vector; what is not trained has none."""
+        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
+            parameter.grad = view if parameter.requires_grad else None
 
     @torch.no_grad()
     def end_leaf(self, vector: Vector, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Take down, behind the gradients, what the leaf did to the statistics, and its loss and hits."""
+        """Take down, behind the gradients, what the leaf did to the statistics, and its loss, hits and metric."""
+        self.note_buffers(vector)
+        self.objective.take_down(vector.counts, loss, logits, labels)
+
+    @torch.no_grad()
+    def collect_gradients(self, vector: Vector) -> None:
+        """Gradients that were made anew, as after `optimizer.zero_grad()`, belong to the leaf's vector all the same."""
+        for parameter, view in zip(self._parameters, vector.gradients, strict=True):
+            if parameter.grad is not None and parameter.grad is not view:
+                view.copy_(parameter.grad)
+
+    def note_buffers(self, vector: Vector) -> None:
+        """Take down what a leaf did to statistics and integer buffers."""
         vector.statistics.copy_(self.statistics)
         self._note_integers(vector)
-        top1, top5 = hits(logits, labels)
-        vector.counts[0].copy_(loss)
-        vector.counts[1].copy_(top1)
-        vector.counts[2].copy_(top5)
 
     def rewind(self) -> None:
         """Every leaf starts from the statistics of the step's start."""
@@ -159,9 +197,15 @@ class Replica:
 
     def update(self, reduced: Vector, step: int) -> None:
         """The update without the moving average: what a step does to everything that the next one starts from."""
-        for parameter, view in zip(self._parameters, self._clip(reduced).gradients, strict=True):
-            parameter.grad = view
+        self._set_gradients(self._clip(reduced))
         optim.update(self.optimizer, self.recipe.optimizer, self.learning_rate, step)
+        self.take_buffers(reduced)
+
+    def show_gradients(self, reduced: Vector) -> None:
+        """Give a script the mean gradients, its own to change, and the model the mean statistics."""
+        assert self._clipped is not None
+        self._clipped.flat_gradients.copy_(reduced.flat_gradients)
+        self._set_gradients(self._clipped)
         self.take_buffers(reduced)
 
     def take_buffers(self, reduced: Vector) -> None:
@@ -179,6 +223,12 @@ class Replica:
         for start, change in zip(self._integers_at_start, changes, strict=True):
             start.copy_(start.to(torch.int64) + change.round().to(torch.int64))
         self.rewind()
+
+    def adopt_buffers(self) -> None:
+        """Let leaves start from the buffers as a script has left them."""
+        self._statistics_at_start.copy_(self.statistics)
+        for start, live in zip(self._integers_at_start, self._integers, strict=True):
+            start.copy_(live)
 
     def _clip(self, reduced: Vector) -> Vector:
         """Gradients with at most the recipe's norm. The reduced vector stays as it is: someone behind may need it."""
@@ -219,7 +269,11 @@ class Replica:
         """The digest of everything that training goes on from."""
         self.rewind()
         optimizer = optim.named_state(self.optimizer, self.model).items()
-        return state_digest(self.named_state(), optimizer, self.named_average(), step)
+        return state_digest(self.named_state(), optimizer, self.named_average(), step, self._kept().items())
+
+    def _kept(self) -> dict[str, Tensor]:
+        """What a script keeps besides model and optimizer."""
+        return {} if self._given is None else self._given.kept()
 
     def probe(self, batch: Batch, seed: int) -> str:
         """The state digest after one leaf and one update from the initial state, to which this returns. Whoever has
@@ -231,12 +285,14 @@ class Replica:
         found = self.state_digest(1)
         self.load(before)
         self.spans.take()
+        self.spans.take_events()
         return found
 
     def num_bytes(self) -> int:
         """About the size of a checkpoint: weights and buffers, an optimizer with so many numbers for each weight, and
         the average."""
-        copies = 1 + optim.NUM_SLOTS[self.recipe.optimizer.name] + (self.average is not None)
+        slots = optim.NUM_SLOTS[self.recipe.optimizer.name] if self._given is None else max(optim.NUM_SLOTS.values())
+        copies = 1 + slots + (self.average is not None)
         return copies * sum(tensor.numel() * tensor.element_size() for _, tensor in self.named_state())
 
     def copy_state(self) -> State:
@@ -250,7 +306,8 @@ class Replica:
 
         trained = self._copied(copy)
         average = {name: copy(tensor) for name, tensor in self.named_average()}
-        return State(trained.model, trained.optimizer, list(self.tally), average)
+        kept = {name: copy(tensor) for name, tensor in self._kept().items()}
+        return State(trained.model, trained.optimizer, list(self.tally), average, kept)
 
     def mark(self) -> State:
         """What `update` changes, as it is at the start of the step, in the memory of the device."""
@@ -262,41 +319,28 @@ class Replica:
         optimizer = {name: copy(tensor) for name, tensor in optim.named_state(self.optimizer, self.model).items()}
         return State(model, optimizer)
 
+    def start(self) -> str | None:
+        """Take the weights from the file that the recipe names, if it names one; what the user is to know of them."""
+        if self.recipe.init is None or self.recipe.init_sha256 is None:
+            return None
+        path, sha256 = Path(self.recipe.init), self.recipe.init_sha256
+        state, note = initial.start(self.model, self.num_classes, path, sha256)
+        self.load(state)
+        return note
+
     def load(self, state: State) -> None:
         """Go on from this state; names and shapes have been checked by whoever read it."""
         self.return_to(state)
         if self.average is not None:
             self.average.load(state.average)
         self.tally = list(state.tally)
+        if self._given is not None:
+            self._given.restore(state.script)
 
     def return_to(self, state: State) -> None:
         """Undo every `update` since this state; the moving average and the tally know nothing of them."""
         with torch.no_grad():
             for name, tensor in self.named_state():
                 tensor.copy_(state.model[name])
-        self._statistics_at_start.copy_(self.statistics)
-        for start, live in zip(self._integers_at_start, self._integers, strict=True):
-            start.copy_(live)
+        self.adopt_buffers()
         optim.load_state(self.optimizer, self.model, state.optimizer)
-
-
-def hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """How many labels are the first guess, and how many are among the first five."""
-    right = _guesses(logits) == labels[:, None]
-    return right[:, 0].sum(), right.sum()
-
-
-def first_guesses(logits: Tensor) -> Tensor:
-    """The class that counts as the guess in `hits`, also where several logits are equal."""
-    return _guesses(logits)[:, 0]
-
-
-def _guesses(logits: Tensor) -> Tensor:
-    return logits.topk(min(5, logits.shape[1]), dim=1).indices
-
-
-def seed_generators(seed: int) -> None:
-    """Every generator that a model or a loss may draw from."""
-    torch.manual_seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
-    random.seed(seed)

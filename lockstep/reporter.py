@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from lockstep.config import Recipe
+from lockstep.goal import metric_name
 from lockstep.membership import Membership
 from lockstep.replica import Replica
 from lockstep.spans import NAMES
@@ -16,6 +18,8 @@ from lockstep.step import Step
 
 KEPT_ROWS = 1000
 """Rows that a member keeps in case that the first one has not sent them."""
+MAX_EVENTS = 2000
+"""Of a profile, in one message."""
 DIGEST_EVERY = 100
 """Steps between two digests in the metrics."""
 
@@ -23,10 +27,14 @@ DIGEST_EVERY = 100
 class Reporter:
     """Every worker counts, since all see the same reduced numbers; only the first one sends."""
 
-    def __init__(self, recipe: Recipe, replica: Replica, membership: Membership) -> None:
+    def __init__(
+        self, recipe: Recipe, replica: Replica, membership: Membership, waits: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`waits` says whether samples are on their way from elsewhere, which may take longer than patience lasts."""
         self._recipe = recipe
         self._replica = replica
         self._membership = membership
+        self._waits = waits
         self._step, self._leaf = 0, None  # type: int, int | None
         self._steps = 0
         """Steps since the last row that this process has seen; `replica.tally` may know of more."""
@@ -62,7 +70,7 @@ class Reporter:
         return {
             "step": self._step,
             "leaf": self._leaf,
-            "phase": self._replica.spans.current,
+            "phase": "waiting" if self._waits() else self._replica.spans.current,
             "leaf_seconds": statistics.median(seconds) if seconds else None,
         }
 
@@ -87,10 +95,17 @@ class Reporter:
         return self._totals
 
     def _take_spans(self) -> dict[str, float]:
+        self._send_events()
         spans = self._replica.spans.take()
         for name, value in spans.items():
             self._totals[name] += value
         return spans
+
+    def _send_events(self) -> None:
+        """Where a profile is wanted: what every worker did when."""
+        events = self._replica.spans.take_events()
+        for first in range(0, len(events), MAX_EVENTS):
+            self._membership.send({"type": "trace", "events": events[first : first + MAX_EVENTS]})
 
     def _take_traffic(self) -> dict[str, int]:
         """What this worker has sent and received since the last row."""
@@ -114,10 +129,6 @@ class Reporter:
             delay = {"type": "delay", "number": generation.number, "step": step.index, "seconds": lost}
             self._membership.send(delay)
 
-    def _share(self, hits: list[float]) -> float:
-        """Of all images, where hits are means over the leaves of each step."""
-        return sum(mean * self._recipe.leaves for mean in hits) / (len(hits) * self._recipe.global_batch)
-
     def begin_step(self) -> None:
         """The time of a step is counted from here."""
         self._step_since, self._generation = time.perf_counter(), self._membership.current.number
@@ -133,9 +144,7 @@ class Reporter:
             seconds = now - self._since - spans["evaluate"]  # the speed of training, which an evaluation interrupts
             row: dict[str, Any] = {
                 "step": done,
-                "loss": sum((loss for loss, _, _ in tally), 0.0) / len(tally),
-                "top1": self._share([top1 for _, top1, _ in tally]),
-                "top5": self._share([top5 for _, _, top5 in tally]),
+                **figures(tally, self._recipe),
                 "lr": self._replica.learning_rate(done - 1),
                 "steps_per_second": self._steps / seconds,
                 "images_per_second": self._steps * self._recipe.global_batch / seconds,
@@ -149,3 +158,21 @@ class Reporter:
             else:
                 self._unsent.append(row)
             self._replica.tally, self._steps, self._since = [], 0, now
+
+
+def figures(tally: list[list[float]], recipe: Recipe) -> dict[str, Any]:
+    """Loss, hits and metric as means over the examples of some steps; the counts of a step are means over its leaves.
+
+    A number of hits below zero says that there are no classes, or that a script does not count it.
+    """
+
+    def per_example(column: int) -> float:
+        return sum(counts[column] * recipe.leaves for counts in tally) / (len(tally) * recipe.global_batch)
+
+    found: dict[str, Any] = {"loss": sum((counts[0] for counts in tally), 0.0) / len(tally)}
+    for name, column in (("top1", 1), ("top5", 2)):
+        if min(counts[column] for counts in tally) >= 0:
+            found[name] = per_example(column)
+    if (metric := metric_name(recipe)) is not None:
+        found |= {metric: per_example(3), "metric": metric}
+    return found

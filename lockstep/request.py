@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import addresses, device, engines, environment, host, models, recipefile, references, strategies
+from lockstep import addresses, device, engines, environment, host, models, owncode, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
-from lockstep.data import EMBEDDED, check_source, paths
+from lockstep.data import EMBEDDED, check_source, own, paths
+from lockstep.data.storage import is_url
 from lockstep.errors import UserError, unknown
 from lockstep.exchange import tree
 from lockstep.loggers import check_loggers, names_of
@@ -26,8 +27,14 @@ class Request:
 
     data: str | None = None
     eval_data: str | None = None
+    label_path: str | None = None
+    eval_label_path: str | None = None
+    key_prefix: str | None = None
+    endpoint_url: str | None = None
+    anonymous: bool | None = None
     hold_out: int | None = None
     model: str | None = None
+    init: str | None = None
     workers: int | None = None
     leaves: int | None = None
     batch_size: int | None = None
@@ -60,6 +67,7 @@ class Request:
     tensorboard: bool = True
     loggers: list[str] | None = None
     histograms_every: int | None = None
+    profile: bool = False
     replace: bool = True
     patience: float = 10.0
     verify_every: int | None = None
@@ -79,7 +87,7 @@ def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
         recipe = references.load(name)()
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
-        return replace(recipe, model=models.with_absolute_name(recipe.model, references.directory(name)))
+        return owncode.with_absolute_names(recipe, references.directory(name))
     if name.endswith(".py"):
         raise UserError(f"{name} is a file: name the function in it that returns the recipe, as {name}:my_recipe")
     if recipefile.is_file(name):
@@ -88,14 +96,29 @@ def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
 
 
 def _with_data(data: Data, asked: str) -> Data:
-    """`--data`: the name of an embedded source, or a path for the recipe's own reader (CIFAR-10's for an embedded one).
+    """`--data`: the name of an embedded source, a function of the user's own, or a path for the recipe's own reader
+    (CIFAR-10's for an embedded one).
 
     The test set comes from there too, unless `--eval-data` says otherwise.
     """
     if asked in EMBEDDED:
+        hold_out = 0 if data.source == "imagenet" else data.hold_out
+        return replace(data, source=asked, path=None, eval_path=None, hold_out=hold_out)
+    if not is_url(asked) and references.is_reference(asked) and not Path(asked).exists():
         return replace(data, source=asked, path=None, eval_path=None)
-    _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
+    _check_own(data, "path", "--data")
+    if not is_url(asked) and data.source != "imagenet":
+        _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
     return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=asked, eval_path=None)
+
+
+def _check_own(data: Data, key: str, option: str) -> None:
+    """Data of the user's own lie where their function says, unless it wants to be told."""
+    if references.is_reference(data.source) and not own.takes(data.source, key):
+        raise UserError(
+            f"{data.source} has no parameter `{key}`, which would get what {option} says: give it one, or name another "
+            "function with --data, as file.py:function"
+        )
 
 
 def _check_path(asked: str, what: str) -> None:
@@ -110,16 +133,23 @@ def with_data(data: Data, request: Request) -> Data:
     if request.data is not None:
         data = _with_data(data, request.data)
     if request.eval_data is not None:
-        _check_path(request.eval_data, "the directory or the files of the test set with --eval-data")
+        _check_own(data, "eval_path", "--eval-data")
+        if not is_url(request.eval_data) and data.source != "imagenet":
+            _check_path(request.eval_data, "the directory or the files of the test set with --eval-data")
         data = replace(data, eval_path=request.eval_data)
-    return data if request.hold_out is None else replace(data, hold_out=request.hold_out)
+        if data.source == "imagenet":  # the recipe holds out samples where there is no test set
+            data = replace(data, hold_out=0)
+    names = ("label_path", "eval_label_path", "key_prefix", "endpoint_url", "anonymous", "hold_out")
+    given = {name: value for name in names if (value := getattr(request, name)) is not None}
+    return replace(data, **given)
 
 
 def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """A run is resumed from any working directory."""
     data = recipe.data
-    path, eval_path = (one and paths.absolute(one) for one in (data.path, data.eval_path))
-    return replace(recipe, data=replace(data, path=path, eval_path=eval_path))
+    names = ("path", "eval_path", "label_path", "eval_label_path", "mean_image")
+    found: dict[str, Any] = {name: paths.absolute(path) for name in names if (path := getattr(data, name)) is not None}
+    return replace(recipe, data=replace(data, **found))
 
 
 def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None) -> Recipe:
@@ -143,6 +173,8 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
     recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
     if request.model is not None:
         recipe = replace(recipe, model=with_model(recipe.model, request.model))
+    if request.init is not None:
+        recipe = replace(recipe, init=request.init, init_sha256=None)
     if request.lr is not None:
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = with_length(recipe, request)
@@ -153,11 +185,42 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
         recipe = replace(recipe, device="cuda" if wanted == "cuda" and is_elsewhere else device.choose(wanted))
     else:
         recipe = replace(recipe, device=elsewhere if wanted == "auto" else wanted)  # type: ignore[arg-type]
-    recipe = _with_absolute_paths(replace(recipe, model=models.with_absolute_name(recipe.model, Path())))
+    if recipe.script is not None:
+        check_recipe(recipe)
+        return recipe
+    recipe = _with_absolute_paths(owncode.with_absolute_names(recipe, Path()))
     check_recipe(recipe)
     check_source(recipe.data.source)
     models.check_model(recipe.model)
+    owncode.check_functions(recipe)
     return recipe
+
+
+SCRIPT_SETTINGS = ("checkpoints.", "log_every=")
+"""What of a recipe a script does not decide."""
+SCRIPT_ENGINES = ("local",)
+
+
+def check_script_options(request: Request) -> None:
+    """Refuse what means nothing, or cannot be had, where a script has the loop."""
+    if request.strategy is not None and strategies.STRATEGIES.get(request.strategy, _COMMON).bits != "common":
+        raise UserError(f"a script exchanges gradients in every step, which --strategy {request.strategy} does not")
+    if request.engine is not None and request.engine not in SCRIPT_ENGINES:
+        raise UserError(f"--engine {request.engine} cannot run a script yet: leave it out")
+    if request.listen is not None:
+        raise UserError("--listen cannot invite hosts to run a script yet: leave it out")
+    if request.verify_every:
+        raise UserError("--verify-every computes leaves a second time, which only a script can: leave it out")
+    if request.evaluator is not None:
+        raise UserError("a script evaluates by itself (job.evaluate), so there is nothing to do for an --evaluator")
+    if request.steps is not None or request.epochs is not None:
+        raise UserError("the length of a script's training is in the script: change it in job.batches")
+    for setting in request.settings:
+        if not setting.strip().startswith(SCRIPT_SETTINGS):
+            raise UserError(f"the script decides what --set {setting} says: only checkpoints.* and log_every are left")
+
+
+_COMMON = strategies.STRATEGIES["allreduce"]
 
 
 def with_model(model: Model, asked: str) -> Model:
@@ -201,6 +264,7 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         tensorboard=request.tensorboard,
         loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
         histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
+        profile=request.profile,
         replace=request.replace,
         patience=request.patience,
         verify_every=_first_given(request.verify_every, stored.verify_every if stored else None, 0),

@@ -1,7 +1,7 @@
 """The directory of a run: where its files are, how a new one gets its name, and what a RUN on the command line means.
 
 runs/<name>/config.json  dataset.json  environment.json  metrics.jsonl  best.json  checkpoints.json  supervisor.json
-            followed.jsonl  checkpoints/  logs/<role>-<id>.log  events.out.tfevents.*
+            followed.jsonl  checkpoints/  code/  logs/<role>-<id>.log  events.out.tfevents.*
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lockstep import runcode
 from lockstep.config import Job, Recipe, from_plain, to_plain
 from lockstep.errors import UserError, nearest, unknown
 
@@ -25,7 +26,7 @@ LAST = re.compile(r"last(?:~(\d*))?")
 OWN = (
     *("config.json", "dataset.json", "environment.json", "metrics.jsonl", "best.json", "checkpoints.json"),
     *("supervisor.json", "checkpoints", "logs", "events.out.tfevents.*", ".lock", ".pinned-*", ".*.json.*"),
-    *("followed.jsonl", "loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns"),
+    *("followed.jsonl", "code", "loggers.json", "metrics.csv", ".metrics.csv.*", "wandb", "mlruns", "trace*.json"),
 )
 """What Lockstep writes to a run's directory, with wildcards; a directory with anything else is never deleted."""
 
@@ -48,7 +49,7 @@ class RunDirectory:
         return (self.path / "config.json").is_file()
 
     def write_config(self, recipe: Recipe, job: Job) -> None:
-        self.write_json("config.json", to_plain(recipe, job))
+        self.write_json("config.json", to_plain(runcode.with_relative_name(recipe, self.path), job))
 
     def read_config(self) -> tuple[Recipe, Job]:
         path = self.path / "config.json"
@@ -58,7 +59,8 @@ class RunDirectory:
             raise UserError(f"{self.path} is not a run: it has no config.json") from None
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read ({error}): restore it, or start a new run") from None
-        return from_plain(plain, str(path))
+        recipe, job = from_plain(plain, str(path))
+        return runcode.with_absolute_name(recipe, self.path), job
 
     def write_json(self, name: str, value: Any, mode: int = 0o644) -> None:
         """Replace a file in one step; a reader sees the old one or the new one."""

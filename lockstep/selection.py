@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, rundirectory
+from lockstep import checkpoint, initial, rundirectory
+from lockstep.config import Recipe
 from lockstep.errors import UserError
+from lockstep.goal import goal_of, own_goal
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+"""How files of weights are usually called, and no run."""
 
 
 @contextmanager
@@ -51,9 +57,22 @@ def _no_checkpoint(directory: RunDirectory, step: int | None, problems: list[str
 def best_of(directory: RunDirectory, newest: checkpoint.Info | None) -> dict[str, Any] | None:
     """The best evaluation so far, from best.json or, if that is lost, from the checkpoint."""
     stored = directory.read_json("best.json")
-    known = [one for one in (stored, newest.best if newest else None) if isinstance(one, dict) and "top1" in one]
-    best = max(known, key=lambda one: float(one["top1"]), default=None)
-    return None if best is None else {"top1": best["top1"], "step": best["step"]}
+    known = [one for one in (stored, newest.best if newest else None) if isinstance(one, dict) and "step" in one]
+    if not known:
+        return None
+    goal = goal_of(own_goal(directory.read_config()[0]), known[0])
+    values = [float(one[goal.name]) for one in known if goal.name in one]
+    best = next((one for one in known if one.get(goal.name) == goal.best(values)), None)
+    return None if best is None else {goal.name: best[goal.name], "step": best["step"]}
+
+
+def refuse_script(recipe: Recipe, directory: RunDirectory) -> None:
+    """What only a script knows cannot be done without it."""
+    if recipe.script is not None:
+        raise UserError(
+            f"{directory.name} was trained by {recipe.script.path}, which alone knows its model and data: do it there, "
+            f"with the weights of {directory.checkpoints}/step-*/{checkpoint.FILES[0]}"
+        )
 
 
 def warn_of(problems: list[str], display: Display) -> None:
@@ -75,3 +94,27 @@ def find_checkpoint(target: str) -> checkpoint.Info:
         what = problems[0] if problems else f"{directory.name} has no checkpoint yet"
         raise UserError(f"{what}: train it with `lockstep resume {directory.name}`")
     return newest
+
+
+def with_start(recipe: Recipe) -> Recipe:
+    """With the very file that training starts from, and its checksum: workers look whether theirs is the same."""
+    if recipe.init is None:
+        return recipe
+    path = _file_of_weights(recipe.init)
+    sha256 = initial.checksum(path)
+    if recipe.init_sha256 not in (None, sha256):
+        raise UserError(
+            f"{path} is not the file any more that this recipe starts from: name the one to take with --init"
+        )
+    return replace(recipe, init=str(path), init_sha256=sha256)
+
+
+def _file_of_weights(asked: str) -> Path:
+    """A file, or that of a run's newest good checkpoint, or of one checkpoint: of the moving average if it has one."""
+    path = Path(asked).expanduser()
+    if path.is_file():
+        return path.absolute()
+    if not path.is_dir() and path.suffix in SUFFIXES:
+        raise UserError(f"there is no file {asked}: give --init a file of weights, or a run")
+    found = find_checkpoint(asked).path.absolute()
+    return found / (checkpoint.AVERAGE if checkpoint.AVERAGE in checkpoint.files_of(found) else checkpoint.FILES[0])

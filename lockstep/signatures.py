@@ -18,7 +18,7 @@ def parameters(source: Path, name: str) -> list[str] | None:
         tree = ast.parse(source.read_bytes())
     except SyntaxError as error:
         raise UserError(f"{source}, line {error.lineno}: {error.msg}") from None
-    nodes = list(_outside_functions(tree))
+    nodes = list(outside_functions(tree))
     bound = {one for node in nodes for one in _bound_by(node)}
     if name not in bound and not _may_have_more(tree, bound):
         raise unknown(f"name in {source}", name, [one for one in bound if not one.startswith("_")])
@@ -26,7 +26,7 @@ def parameters(source: Path, name: str) -> list[str] | None:
     return _parameters_of(definitions[0]) if len(definitions) == 1 else None
 
 
-def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+def outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
     """All nodes but those inside of functions and classes."""
     waiting: list[ast.AST] = list(tree.body)
     while waiting:

@@ -12,17 +12,18 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, injection, provenance, strategies
 from lockstep.config import Recipe, from_plain
-from lockstep.data import open_dataset
+from lockstep.data import defects, open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device
 from lockstep.enlist import enlist
 from lockstep.errors import JobError, UserError, no_finite_loss
-from lockstep.evaluate import LeafResult, evaluate_leaf
+from lockstep.evaluate import LeafResult, announce, evaluate_leaf
 from lockstep.evaluate import num_leaves as num_evaluation_leaves
 from lockstep.exchange import group
 from lockstep.generation import Generation
@@ -38,6 +39,8 @@ from lockstep.strategies.synchronous import Synchronous
 from lockstep.verifier import Verifier
 from lockstep.writer import Writer
 
+LAST_WRITE_SECONDS = 4.0
+"""How long a process that is told to end waits for a checkpoint that is being written; then it would be killed."""
 NAMING_SECONDS = 5.0
 """How long a worker waits for the one whose leaf has no finite loss to say so."""
 
@@ -66,6 +69,8 @@ class Worker:
     best: dict[str, Any] | None = None
     is_observed: bool = False
     """Whether a process beside the workers evaluates: then they only write what it looks at, and do the last step."""
+    start_note: str | None = None
+    """What the user is to know of the weights from a file."""
     counts_confusion: bool = False
     """Whether evaluations also count which class was taken for which; not while training, to keep messages small."""
 
@@ -75,6 +80,8 @@ class Worker:
         if self.strategy.begin(self.step):
             self.first = self.step.index
         self.adopt_scores()
+        if self.start_note is not None and self.membership.is_first:
+            self.membership.send({"type": "note", "text": self.start_note})
         self.verifier.begin(self.step)
         self.reporter.begin()
         return self.step
@@ -104,7 +111,7 @@ def train(worker: Worker) -> None:
             if strategy.exchange(step) == "copied":  # too far behind: the state, and the step, are those of the others
                 break
         else:
-            check_reduced(worker, step)
+            check_reduced(worker.membership, worker.replica, step)
             strategy.apply(step)
             worker.reporter.count(step)
             step = step.next()
@@ -132,6 +139,8 @@ def between_steps(worker: Worker, step: Step) -> None:
 
 
 def evaluation_due(worker: Worker, step: Step) -> bool:
+    if worker.recipe.script is not None:  # which evaluates when it wants to
+        return False
     planned = step.index == worker.last or (is_to_be_evaluated(worker, step) and not worker.is_observed)
     return planned and worker.evaluated < step.index
 
@@ -161,11 +170,13 @@ def evaluate_share(worker: Worker, step: Step, generation: Generation) -> None:
     config, membership, done = worker.recipe.evaluation, worker.membership, step.index
     leaves = range(num_evaluation_leaves(len(worker.dataset.test), config))
     known = generation.evaluated_leaves if generation.step == done else ()
-    for leaf in leaves[generation.rank(membership.id) :: len(generation)]:
+    mine = leaves[generation.rank(membership.id) :: len(generation)]
+    for at, leaf in enumerate(mine):
         if membership.has_left(generation):
             return
         if leaf not in known:
             worker.reporter.at(done, leaf)
+            announce([one for one in mine[at:] if one not in known], worker.dataset.test, config)
             result = evaluate_leaf(worker.replica, worker.dataset.test, config, leaf, worker.counts_confusion)
             membership.send({"type": "evaluation", "step": done, "leaf": leaf, **message_of(result)})
         if membership.is_first and membership.checkpoint_wanted:
@@ -173,8 +184,8 @@ def evaluate_share(worker: Worker, step: Step, generation: Generation) -> None:
 
 
 def message_of(result: LeafResult) -> dict[str, Any]:
-    """What the supervisor is told of a leaf; a confusion table only where one was asked for."""
-    return {key: value for key, value in vars(result).items() if value != ()}
+    """What the supervisor is told of a leaf; hits, a metric and a confusion table only where there are."""
+    return {key: value for key, value in vars(result).items() if value not in ((), None)}
 
 
 def save_if_due(worker: Worker, step: Step) -> None:
@@ -194,25 +205,32 @@ def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
     return checkpoint.Snapshot(done, worker.strategy.snapshot(), worker.best, worker.evaluated)
 
 
-def check_reduced(worker: Worker, step: Step) -> None:
+def check_reduced(membership: Membership, replica: Replica, step: Step) -> None:
     """Stop before a loss that is not a number reaches the weights; check integer buffers once."""
     if not math.isfinite(step.reduced.counts[0].item()):
         bad = [leaf for leaf, loss in sorted(step.losses.items()) if not math.isfinite(loss.item())]
         if not bad:  # the worker that computed the leaf names it
-            worker.membership.wait(lambda: False, seconds=NAMING_SECONDS)
+            membership.wait(lambda: False, seconds=NAMING_SECONDS)
         raise no_finite_loss(step.name, bad[0] if bad else None)
     if step.sample is not None:
-        worker.replica.check_integers(step.sample, step.reduced)
+        replica.check_integers(step.sample, step.reduced)
 
 
 def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worker:
     """Build everything from the supervisor's welcome."""
-    recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
+    recipe, _ = from_plain(welcome["config"], "the supervisor's configuration")
     device = Device(recipe.device, recipe.threads, recipe.precision)
     dataset = open_dataset(recipe.data, recipe.seed)
-    replica = Replica(recipe, dataset, welcome["num_steps"], device)
+    defects.report_to(membership.send, dataset)
+    return assemble(welcome, Replica(recipe, dataset, welcome["num_steps"], device), dataset, membership, line)
+
+
+def assemble(welcome: dict[str, Any], replica: Replica, dataset: Dataset, membership: Membership, line: Line) -> Worker:
+    """Everything around a replica and its data."""
+    recipe, job = from_plain(welcome["config"], "the supervisor's configuration")
     strategy = strategies.build(job, recipe, dataset.train, replica, membership)
-    reporter, last = Reporter(recipe, replica, membership), welcome["last_step"]
+    reporter, last = Reporter(recipe, replica, membership, dataset.waits), welcome["last_step"]
+    replica.spans.events = [] if job.profile else None
     root = Path(welcome["run_directory"]) / "checkpoints"
     return Worker(
         recipe=recipe,
@@ -228,7 +246,9 @@ def set_up(welcome: dict[str, Any], membership: Membership, line: Line) -> Worke
         verifier=Verifier(job.verify_every, last, replica, strategy, membership, reporter),
         is_observed=job.evaluator != "none",
         counts_confusion=not welcome["trains"],
-        pictures=Pictures(show_pictures(job), job.histograms_every, replica, strategy, membership),
+        pictures=Pictures(
+            show_pictures(job) and recipe.script is None, job.histograms_every, replica, strategy, membership
+        ),
     )
 
 
@@ -274,33 +294,48 @@ def joined() -> Iterator[Worker]:
         worker = set_up(welcome, membership, line)
         compile_now(worker, trains=welcome["trains"])
         found = probe(worker) if welcome["trains"] else None
-        if welcome["checkpoint"] is not None:
-            restore(worker, welcome["checkpoint"], line)
-        membership.heartbeat = worker.reporter.heartbeat
-        watch_peers(membership, worker.reporter, welcome["patience"])
-        injection.install(membership.id, worker.reporter.step, worker.replica, worker.strategy)
-        store, address = group.listen(membership.host)
-        membership.send(
-            {
-                "type": "ready",
-                "address": address,
-                "step": worker.first,
-                "state_bytes": worker.replica.num_bytes(),
-                "probe": found,
-                "environment": provenance.describe(worker.replica.device, worker.recipe.compile),
-            }
-        )
+        store = come_forward(worker, welcome, line, found)
         yield worker
-        worker.writer.finish()
-        digest, spans = worker.replica.digest(), worker.reporter.finish()
-        traffic = {"sent_bytes": worker.replica.traffic.sent, "received_bytes": worker.replica.traffic.received}
-        finished = {"type": "finished", "step": worker.last, "digest": digest, "spans": spans, "traffic": traffic}
-        membership.send(finished)
-        stay(worker)
+        finish(worker, worker.replica.digest())
         del store  # it had to live as long as anyone might look for the group
     except BaseException as error:
         report_error(error, membership, worker)
     membership.wait(lambda: False)  # the reader ends the process at the supervisor's word
+
+
+def come_forward(worker: Worker, welcome: dict[str, Any], line: Line, found: str | None) -> object:
+    """Take the state that training begins with, and become a candidate. What is returned must live as long as anyone
+    may look for this worker's group."""
+    membership = worker.membership
+    if welcome["checkpoint"] is not None:
+        restore(worker, welcome["checkpoint"], line)
+    else:  # after the probe, which is the same when the run is resumed and the file has gone
+        worker.start_note = worker.replica.start()
+    membership.heartbeat = worker.reporter.heartbeat
+    membership.before_end = partial(worker.writer.finish, LAST_WRITE_SECONDS)
+    watch_peers(membership, worker.reporter, welcome["patience"])
+    injection.install(membership.id, worker.reporter.step, worker.replica, worker.strategy)
+    store, address = group.listen(membership.host)
+    membership.send(
+        {
+            "type": "ready",
+            "address": address,
+            "step": worker.first,
+            "state_bytes": worker.replica.num_bytes(),
+            "probe": found,
+            "environment": provenance.describe(worker.replica.device, worker.recipe.compile),
+        }
+    )
+    return store
+
+
+def finish(worker: Worker, digest: str) -> None:
+    """Say that the last step is done, and stay of use until dismissed."""
+    worker.writer.finish()
+    traffic = {"sent_bytes": worker.replica.traffic.sent, "received_bytes": worker.replica.traffic.received}
+    said = {"step": worker.last, "digest": digest, "spans": worker.reporter.finish(), "traffic": traffic}
+    worker.membership.send({"type": "finished", **said})
+    stay(worker)
 
 
 def stay(worker: Worker) -> None:
@@ -323,9 +358,9 @@ def stay(worker: Worker) -> None:
         )
 
 
-def report_error(error: BaseException, membership: Membership, worker: Worker | None) -> None:
-    """Tell the supervisor what was raised, and where in the training it was."""
-    text = traceback.format_exc()
+def report_error(error: BaseException, membership: Membership, worker: Worker | None, text: str | None = None) -> None:
+    """Tell the supervisor what was raised, and where in the training it was; in these words, or by the traceback."""
+    text = text or traceback.format_exc()
     print(text, file=sys.stderr, flush=True)
     membership.send(
         {

@@ -51,10 +51,10 @@ class Writer:
         with self._changed:
             self._waiting.clear()
 
-    def finish(self) -> None:
-        """Wait until everything is on disk, or has failed to get there."""
+    def finish(self, seconds: float | None = None) -> None:
+        """Wait until everything is on disk, or has failed to get there, or so many seconds have passed."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._is_writing)
+            self._changed.wait_for(lambda: not self._waiting and not self._is_writing, seconds)
 
     def _run(self) -> None:
         while True:

@@ -8,10 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lockstep import checkpoint, metrics
+from tests.data.s3server import owner, s3  # noqa: F401
+
+if TYPE_CHECKING:
+    from tests.engines.netns import Network
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -63,10 +68,29 @@ STARTED: list[subprocess.Popen[str]] = []
 def _nothing_is_left() -> Iterator[None]:
     """A test that fails in the middle of a run ends it; its workers follow."""
     yield
+    end_started()
+
+
+def end_started() -> None:
     while STARTED:
         if (process := STARTED.pop()).poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Hosts that are network namespaces."""
+    from tests.engines.netns import Network
+
+    network = Network(f"lockstep-{os.getpid()}-")
+    network.delete()
+    try:
+        network.create()
+        yield network
+    finally:
+        end_started()  # a namespace would live as long as they do
+        network.delete()
 
 
 def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:

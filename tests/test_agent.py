@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import pty
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,7 +19,7 @@ from lockstep import __version__, addresses, agent, wire
 from lockstep.agent import Agent, Ending, describe
 from lockstep.errors import JobError, UserError
 from lockstep.wire import Message
-from tests.conftest import RECIPE, digest_in, run
+from tests.conftest import RECIPE, REPOSITORY, digest_in, run
 
 WORKER = """
 import os, sys, time
@@ -218,6 +221,33 @@ def test_what_cannot_be_joined_ends_with_one_sentence(monkeypatch: pytest.Monkey
         assert len(result.stderr.splitlines()) == 1
     assert "HOST:PORT" in run("join", "127.0.0.1").stderr
     assert "at least 1" in run("join", "127.0.0.1:9", "--workers", "0").stderr
+
+
+def test_the_token_is_asked_for_at_a_terminal_and_not_shown() -> None:
+    """Where no variable has it; no option takes it, because everybody could read it in the list of processes."""
+    assert "unknown option '--token'" in run("join", "127.0.0.1:9", "--token", "x").stderr
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "lockstep", "join", "127.0.0.1:9"]
+    variables = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_TOKEN"}
+    process = subprocess.Popen(
+        command, cwd=REPOSITORY, env=variables, stdin=terminal, stderr=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stderr is not None
+    said = b""
+    while not said.endswith(b"token: "):
+        read = os.read(process.stderr.fileno(), 1000)
+        assert read, said
+        said += read
+    os.write(screen, b"hidden-token\n")
+    said += process.communicate(timeout=60)[1]
+    os.set_blocking(screen, False)
+    with contextlib.suppress(BlockingIOError):
+        said += os.read(screen, 1000)
+    os.close(screen)
+    os.close(terminal)
+    assert process.returncode == 2
+    assert b"nobody listens at 127.0.0.1:9" in said
+    assert b"hidden" not in said
 
 
 def test_what_cannot_be_listened_on_ends_with_one_sentence_and_without_a_run(workspace: Path) -> None:

@@ -54,7 +54,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--set", "model.width=wide"], "must be a whole number of at least 1, not 'wide'"),
         (["train", "resnet20-cifar10", "--set", "model.depth=21"], "the nearest are 20 and 26"),
         (["train", "demo", "--set", "data.source=shape"], "did you mean 'shapes'"),
-        (["train", "demo", "--set", "data.source=mnist"], "known are cifar10, cifar100, shapes"),
+        (["train", "demo", "--set", "data.source=mnist"], "known are cifar10, cifar100, file.py:function, imagenet"),
         (["train", "demo", "--model", "lenet"], "known are"),
         (["train", "demo", "--hold-out", "10000"], "has 10000 samples, so 10000 cannot be held out"),
         (["train", "demo", "--data", "*.bin"], "no file fits this pattern: give the directory"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli import parser
+from lockstep.config import Recipe
 from tests.conftest import REPOSITORY
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -30,11 +32,12 @@ def test_commands_run_as_they_are_written(page: Path, tmp_path: Path) -> None:
     for body in blocks(page, "python"):
         if match := re.match(r"# file: (\S+)\n", body):
             (tmp_path / match[1]).write_text(body)
-    launcher = tmp_path / "bin" / "lockstep"
-    launcher.parent.mkdir()
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m lockstep "$@"\n')
-    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
-    path = f"{launcher.parent}:{os.environ['PATH']}"
+    (tmp_path / "bin").mkdir()
+    for name, options in {"python": "", "lockstep": "-m lockstep"}.items():
+        launcher = tmp_path / "bin" / name
+        launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n')
+        launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
     for command in commands:
         result = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -43,7 +46,7 @@ def test_commands_run_as_they_are_written(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_need_a_site_parse(page: Path) -> None:
-    targets = re.findall(r"^(\w+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     for body in blocks(page, "shell"):
         for line in body.splitlines():
             words = shlex.split(line, comments=True)
@@ -58,6 +61,26 @@ def test_links_and_pictures_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").glob("from-*.md")), ids=lambda page: page.name)
+def test_what_newcomers_are_told_to_type_exists(page: Path) -> None:
+    """Options and keys of the configuration in the column "here" of the tables."""
+    commands = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    known = {option for command in commands.values() for option in command._option_string_actions}
+    known |= {option for command in submits(commands) for option in command._option_string_actions}
+    told = [row.split(" | ")[-1] for row in page.read_text().splitlines() if row.startswith("| ")]
+    code = " ".join(text for cell in told for text in re.findall(r"`([^`]+)`", cell))
+    assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", code)) <= known
+    for section, key in re.findall(r"\b(schedule|optimizer|data|evaluation|checkpoints)\.(\w+)", code):
+        assert hasattr(getattr(Recipe(name="any"), section), key), f"{section}.{key}"
+
+
+def submits(commands: dict[str, argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:
+    actions = commands["submit"]._actions
+    return [
+        one for action in actions if isinstance(action, argparse._SubParsersAction) for one in action.choices.values()
+    ]
 
 
 def test_there_are_commands_to_run() -> None:

@@ -100,11 +100,12 @@ def test_one_that_follows_waits_evaluates_every_checkpoint_and_ends_with_the_run
     """F65: started before there is anything."""
     _, expected = usual
     follower = start("evaluate", "run", "--follow")
+    assert follower.stderr is not None
+    assert "waiting for it" in follower.stderr.readline()
     keep = ["--set", "checkpoints.every_steps=8", "--set", "checkpoints.keep=9", "--set", "evaluation.every_steps=0"]
     training = start("train", *RECIPE, *keep, "--workers", "1", "--run", "run")
     out, err = follower.communicate(timeout=100)
     assert follower.returncode == 0, err
-    assert "waiting for it" in err
     assert training.wait(timeout=60) == 0
     assert evaluations(Path("runs/run/followed.jsonl")) == expected
     best = max(top1 for _, top1, _ in expected.values())

@@ -94,6 +94,33 @@ def test_a_loss_that_is_not_a_number_names_step_and_leaf(lockstep: Command, work
     assert rows_of("run", "end")[0]["state"] == "failed"
 
 
+SLOW_DISK = """
+import time
+from lockstep import checkpoint, worker
+
+write = checkpoint.write
+checkpoint.write = lambda *arguments: (time.sleep(1.0), write(*arguments))[1]
+worker.main()
+"""
+
+
+def test_a_checkpoint_that_is_being_written_when_the_job_fails_is_not_lost(workspace: Path) -> None:
+    settings = ["checkpoints.every_steps=2", "schedule.name=step", "schedule.unit=steps", "schedule.boundaries=[2]"]
+    request = Request(
+        workers=2,
+        leaves=2,
+        batch_size=4,
+        steps=9,
+        settings=[*settings, "schedule.factors=[1e30]", "schedule.warmup=0"],
+        program=(sys.executable, "-c", SLOW_DISK),
+    )
+    with pytest.raises(JobError, match="the loss is not a number at step 3"):
+        api.train("demo", request, run="run")
+    newest, _ = checkpoint.newest_good(workspace / "runs/run/checkpoints")
+    assert newest is not None
+    assert newest.step == 2
+
+
 def test_two_supervisors_cannot_train_one_run(lockstep: Command, workspace: Path) -> None:
     process = start("train", *TINY, "--steps", "100000", "--workers", "1", "--run", "run", cwd=workspace)
     try:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,21 +32,6 @@ pytestmark = [
 ]
 
 LISTEN = "10.77.0.1:4321"
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network(f"lockstep-{os.getpid()}-")
-    network.delete()
-    try:
-        network.create()
-        yield network
-    finally:
-        while STARTED:  # their namespaces would live as long as they do
-            if (process := STARTED.pop()).poll() is None:
-                process.kill()
-                process.communicate()
-        network.delete()
 
 
 def inside(

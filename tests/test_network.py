@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,17 +23,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
     pytest.mark.skipif(not all(map(shutil.which, ("ip", "bridge", "tc"))), reason="needs Debian's iproute2"),
 ]
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network(f"lockstep-{os.getpid()}-")
-    network.delete()
-    try:
-        network.create()
-        yield network
-    finally:
-        network.delete()
 
 
 @pytest.fixture(scope="module")

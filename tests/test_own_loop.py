@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 
@@ -37,10 +38,20 @@ def test_the_sketch_ends_on_the_digest_of_the_built_in_loop(workspace: Path) -> 
     settings = ["evaluation.max_leaves=1", "data.mixup=0.4", "label_smoothing=0.1"]
 
     def digest(workers: int, own: bool) -> str | None:
-        program = {"program": (sys.executable, str(REPOSITORY / "examples/own_loop.py"))} if own else {}
+        program = {"program": (sys.executable, str(REPOSITORY / "examples/inner_loop.py"))} if own else {}
         request = Request(workers=workers, leaves=4, batch_size=16, steps=5, settings=settings, **program)  # type: ignore[arg-type]
         return api.train("demo", request, run=f"{workers}-{own}").digest
 
     built_in = digest(1, own=False)
     assert built_in is not None
     assert digest(1, own=True) == digest(2, own=True) == built_in
+
+
+def test_the_page_shows_the_scripts_of_the_examples() -> None:
+    """F84: who makes the changes of the diff has the second script."""
+    names = ("one_process.py", "own_loop.py")
+    before, after = ((REPOSITORY / "examples" / name).read_text() for name in names)
+    diff = difflib.unified_diff(before.splitlines(True), after.splitlines(True), *names, n=1)
+    page = (REPOSITORY / "docs/own-loop.md").read_text()
+    assert f"```diff\n{''.join(diff)}```" in page
+    assert f"```python\n# file: own_loop.py\n{after}```" in page

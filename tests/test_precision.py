@@ -117,3 +117,15 @@ def test_tf32_without_a_gpu_is_refused_in_one_sentence(lockstep: Command) -> Non
     assert refused.stderr.count("\n") == 1
     assert "--precision fp32 or bf16" in refused.stderr
     assert not Path("runs").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for hosts without a GPU")
+def test_a_gpu_that_pytorch_cannot_use_is_told_in_one_sentence(
+    lockstep: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under a scheduler that gives out GPUs, with a build of PyTorch for CPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    refused = lockstep("train", *TINY, "--workers", "1", "--run", "run")
+    assert refused.returncode == 2
+    assert "cannot use one here: take --device cpu" in refused.stderr
+    assert "Traceback" not in refused.stderr

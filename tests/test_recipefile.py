@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep import owncode
 from lockstep.config import Job, Recipe
 from lockstep.errors import UserError
 from lockstep.recipes.classic import resnet20_cifar10
@@ -63,6 +64,16 @@ def test_a_base_may_be_another_file_and_paths_start_from_the_file(workspace: Pat
     assert (recipe.name, recipe.seed, recipe.leaves) == ("second", 7, demo().leaves)
     assert recipe.model.name == f"{workspace.resolve()}/sub/net.py:net"
     assert recipe.data.path == f"{workspace.resolve()}/sub/cifar"
+
+
+def test_data_loss_and_metric_of_one_s_own_start_from_the_file_too(workspace: Path) -> None:
+    Path("sub").mkdir()
+    Path("sub/own.toml").write_text(
+        'base = "demo"\nloss = "own.py:loss"\nmetric = "own.py:error"\n[data]\nsource = "own.py:both"\n'
+    )
+    recipe, place = find_recipe("sub/own.toml"), f"{workspace.resolve()}/sub/own.py"
+    assert (recipe.data.source, recipe.loss, recipe.metric) == (f"{place}:both", f"{place}:loss", f"{place}:error")
+    assert owncode.directories(recipe) == (workspace.resolve() / "sub",)
 
 
 def test_a_base_may_be_a_function(workspace: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from lockstep.engines import Command, Role, Site
 from lockstep.engines.slurm import Slurm
 from lockstep.errors import UserError
-from tests.conftest import RECIPE, digest_in, run
+from tests.conftest import RECIPE, REPOSITORY, digest_in, run
 from tests.engines.virtual_slurm import Cluster, missing, wait_until
 from tests.test_resume import rows_of
 
@@ -190,6 +191,18 @@ def test_sbatch_reads_names_as_they_are_meant(workspace: Path, cluster: Cluster)
     wait_until(lambda: cluster.state(job) == "COMPLETED", "the end of the job")
     assert (workspace / "runs" / name / "logs" / f"slurm-{job}.log").exists()
     assert cluster.call("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%j").strip() == name
+
+
+def test_ranks_that_srun_has_started(
+    workspace: Path, cluster: Cluster, allocation: str, undisturbed: tuple[str, list[float]]
+) -> None:
+    """F60: the engine `env` finds rank, world and host in the variables of a real srun."""
+    srun = ["srun", "--nodes=1", "--ntasks=3", "--overcommit", "--mem=0", sys.executable, "-m", "lockstep", "train"]
+    options = ["--engine", "env", "--device", "cpu", "--strategy", "server", "--servers", "1", "--run", "run"]
+    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run([*srun, *RECIPE, *options], env=variables, capture_output=True, text=True, timeout=200)
+    assert digest_in(result) == undisturbed[0]
+    assert rows_of("run", "generation")[0]["workers"] == 2
 
 
 # The engine by itself

@@ -52,6 +52,13 @@ def hint(site: Site) -> str:
     return "training begins when there is room"
 
 
+def describe_delay(address: str | None) -> str:
+    """A cluster of our own is only slow to start; of another one this host may be no part."""
+    if address in (None, "local"):
+        return "Ray takes its time to start; a busy machine needs longer"
+    return "Ray does not answer yet; this host must be a node of the cluster (`ray status` tells)"
+
+
 def describe_failure(address: str | None, error: Exception) -> str:
     causes = [error, *([error.__cause__] if error.__cause__ is not None else [])]
     if any("No node info found" in str(cause) for cause in causes):

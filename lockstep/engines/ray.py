@@ -95,16 +95,20 @@ class Ray:
     async def open(self) -> None:
         joining = asyncio.create_task(asyncio.to_thread(self._join))
         if not (await asyncio.wait({joining}, timeout=NOTE_SECONDS))[0]:
-            self._site.note("Ray does not answer yet; this host must be a node of the cluster (`ray status` tells)")
+            self._site.note(needs.describe_delay(self._address))
         await joining
         roles = needs.first_roles(self._site)
         group = placement_group([needs.resources(role, self._site) for role in roles], STRATEGY[self._site.placement])
         self._groups.append(group)
         self._free += [Bundle(group, index, role) for index, role in enumerate(roles)]
 
+    @property
+    def _address(self) -> str | None:
+        return self._site.address or os.environ.get("RAY_ADDRESS") or None
+
     def _join(self) -> None:
         """Join the cluster that was named, or that Ray knows of; without one, start one that ends with this job."""
-        address = self._site.address or os.environ.get("RAY_ADDRESS") or None
+        address = self._address
         if address not in (None, "auto", "local"):
             check_address(address)
         try:

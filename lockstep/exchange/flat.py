@@ -22,7 +22,8 @@ from lockstep.errors import UserError
 from lockstep.exchange.tree import SLICE_ALIGNMENT
 
 NUM_COUNTS = 3
-"""Behind everything else: the mean loss of the leaf, its number of top1 hits, its number of top5 hits."""
+"""Behind everything else: the mean loss of the leaf, its number of top1 hits, its number of top5 hits; where the recipe
+has a metric of its own, there is one count more, its sum over the leaf."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,21 @@ class Layout:
     length: int
 
     @staticmethod
-    def of(model: nn.Module, channels_last: bool) -> Layout:
+    def of(model: nn.Module, channels_last: bool, num_counts: int = NUM_COUNTS) -> Layout:
         check_model(model)
         floats = [(n, b) for n, b in model.named_buffers() if b.is_floating_point()]
         integers = [(n, b) for n, b in model.named_buffers() if not b.is_floating_point()]
         gradients, statistics_start = _places(list(model.named_parameters()), 0, channels_last)
         statistics, integers_start = _places(floats, statistics_start, False)
         integer_places, counts_start = _places(integers, integers_start, False)
-        length = counts_start + NUM_COUNTS
+        length = counts_start + num_counts
         return Layout(gradients, statistics, integer_places, [], statistics_start, integers_start, counts_start, length)
 
     def with_slots(self, slots: Sequence[tuple[str, Tensor]], channels_last: bool) -> Layout:
         """The same with a place for each of these tensors; everything before them stays where it is."""
         places, counts_start = _places(slots, self.counts_start, channels_last)
-        return replace(self, slots=places, counts_start=counts_start, length=counts_start + NUM_COUNTS)
+        num_counts = self.length - self.counts_start
+        return replace(self, slots=places, counts_start=counts_start, length=counts_start + num_counts)
 
 
 def check_model(model: nn.Module) -> None:

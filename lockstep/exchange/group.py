@@ -108,6 +108,15 @@ class Group:
         self._waiter = Waiter(changed)
         self._group: Any = None
         self._posted: list[tuple[Any, int | None]] = []
+        self._buffers: dict[int, torch.Tensor] = {}
+
+    def buffer(self, tag: int, like: torch.Tensor) -> torch.Tensor:
+        """Memory to receive into, for one tag the same in every exchange: fresh memory costs a page fault for every 4
+        KiB. It goes with the group, because a thread that was left behind may still write to it."""
+        found = self._buffers.get(tag)
+        if found is None or found.shape != like.shape:
+            found = self._buffers[tag] = torch.empty_like(like)
+        return found
 
     def connect(self, abandoned: Callable[[], bool]) -> None:
         """Meet the other members; Lost when a new generation is there first."""

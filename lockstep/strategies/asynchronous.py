@@ -205,8 +205,11 @@ class Asynchronous(Synchronous):
     def apply(self, step: Step) -> None:
         """The servers have done it."""
 
-    def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
+    def upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """Nobody knows; a leaf is read while its weights are on their way."""
+        return iter(())
+
+    def _later(self, leaf: Leaf) -> Iterator[Key]:
         return iter(())
 
     def _meet(self, generation: Generation) -> Calls:

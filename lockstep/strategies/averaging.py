@@ -101,7 +101,7 @@ class Averaging(Synchronous):
                     weight.sub_(gradient.add_(momentum[key], alpha=OUTER_MOMENTUM), alpha=OUTER_RATE)
         return momentum
 
-    def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
+    def upcoming(self, leaf: Leaf) -> Iterator[Key]:
         """The rest of this leaf's round, my other leaves of the round, then the next round."""
         generation = self._membership.current
         rank = generation.rank(self._membership.id)

@@ -6,6 +6,7 @@ the same: who is a member, who joins, who is behind.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
@@ -16,9 +17,9 @@ from torch import Tensor
 from lockstep import philox, strategies
 from lockstep.config import Job, Recipe
 from lockstep.data import mix
-from lockstep.data.order import samples_of_leaf
+from lockstep.data.order import Samples, samples_of_leaf
 from lockstep.data.prefetch import Key, Prefetcher
-from lockstep.data.source import Batch, Source
+from lockstep.data.source import Batch, Source, draws_here, layout_of, read_ahead
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Vector
 from lockstep.exchange.group import Group, Lost, PeerFailed
@@ -46,7 +47,7 @@ class Synchronous:
         self.pool = replica.pool
         """Contributions are taken from here, and given back."""
         self._rounds = strategies.rounds(job, replica.num_steps)
-        self._prefetcher = Prefetcher(self._read, recipe.data.prefetch)
+        self._prefetcher = Prefetcher(self._read, 0 if draws_here(source) else recipe.data.prefetch)
         self._group: Group | None = None
         self._entered = 0
         """The generation whose group is connected and whose members have been helped."""
@@ -74,7 +75,9 @@ class Synchronous:
     def batch(self, leaf: Leaf) -> Batch:
         """A leaf's samples, usually read while the leaf before it was computed."""
         with self._replica.spans("data"):
-            return self._prefetcher.take(leaf.step, leaf.index, self._upcoming(leaf))
+            coming = itertools.chain([(leaf.step, leaf.index)], self.upcoming(leaf), self._later(leaf))
+            read_ahead(self._source, (self.samples(*key) for key in coming))
+            return self._prefetcher.take(leaf.step, leaf.index, self.upcoming(leaf))
 
     def read(self, leaf: Leaf) -> Batch:
         """A leaf's samples, apart from what is planned."""
@@ -165,18 +168,30 @@ class Synchronous:
         if self._group is not None:
             self._group.drop()
 
-    def _read(self, step: int, leaf: int) -> Batch:
+    def samples(self, step: int, leaf: int) -> Samples:
         r = self._recipe
-        samples = samples_of_leaf(r.seed, len(self._source), r.global_batch, r.leaves, step, leaf)
-        batch = self._source.fetch(samples)
+        return samples_of_leaf(r.seed, layout_of(self._source), r.global_batch, r.leaves, step, leaf)
+
+    def _read(self, step: int, leaf: int) -> Batch:
+        r, batch = self._recipe, self._source.fetch(self.samples(step, leaf))
+        if batch.images.ndim != 4:
+            return batch  # no images, and nothing to be mixed
         return replace(batch, mix=mix.draw(r.data, r.seed, step, leaf, *batch.images.shape[-2:]))
 
-    def _upcoming(self, leaf: Leaf) -> Iterator[Key]:
-        """What I shall compute after this leaf."""
+    def upcoming(self, leaf: Leaf) -> Iterator[Key]:
+        """What I shall compute after this leaf, in this step and in the next if there is one."""
         generation = self._membership.current
         rank = generation.rank(self._membership.id)
         yield from ((leaf.step, index) for index in generation.leaves(rank, leaf.step) if index > leaf.index)
-        yield from ((leaf.step + 1, index) for index in generation.leaves(rank, leaf.step + 1))
+        if leaf.step + 1 < self._replica.num_steps:
+            yield from ((leaf.step + 1, index) for index in generation.leaves(rank, leaf.step + 1))
+
+    def _later(self, leaf: Leaf) -> Iterator[Key]:
+        """What I shall compute after that if nothing changes: only far sources begin to read it."""
+        generation = self._membership.current
+        rank = generation.rank(self._membership.id)
+        steps = range(leaf.step + 2, self._replica.num_steps)
+        return ((step, index) for step in steps for index in generation.leaves(rank, step))
 
     def _abandons(self, generation: Generation) -> Callable[[], bool]:
         return lambda: self._membership.has_left(generation)
@@ -252,7 +267,7 @@ def transfer(group: Group, step: Step, num_leaves: int, abandoned: Callable[[], 
     sends, receives = [], []
     for rank in others:
         for node in tree.maximal_subtrees(generation.leaves(rank, step.index)) if mine.numel() else []:
-            parts[node] = torch.empty_like(mine)
+            parts[node] = group.buffer(tag_of(node), mine)
             receives.append((parts[node], rank, tag_of(node)))
         if (result := _cut(flat, slice_of[rank])).numel():
             receives.append((result, rank, RESULT_TAG))

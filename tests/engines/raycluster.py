@@ -86,7 +86,7 @@ def serve() -> None:
     jobs = {"include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": int(sys.argv[1])}
     head = {**common, **jobs, "num_cpus": 0, "node_ip_address": HEAD}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes: dict[str, Any] = {}
+    nodes: dict[str, Any] = {HEAD: cluster.head_node}
     print(cluster.address, file=answers, flush=True)
     for line in sys.stdin:
         word, ip, *numbers = line.split()

@@ -37,6 +37,8 @@ def test_a_host_outside_the_cluster_hears_what_to_do() -> None:
     error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
     error.__cause__ = RuntimeError("No node info found matching attributes: '' when trying to resolve node")
     assert "ray start --address" in needs.describe_failure("10.0.0.1:6379", error)
+    assert "must be a node" in needs.describe_delay("10.0.0.1:6379")
+    assert "must be a node" not in needs.describe_delay("local") + needs.describe_delay(None)
     assert "Version mismatch" in needs.describe_failure("10.0.0.1:6379", RuntimeError("Version mismatch: 2.1\nmore"))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lockstep.data.order import Samples, samples_of_leaf
+from lockstep.data.source import Batch, Source
 from lockstep.exchange.group import PeerFailed
 from lockstep.generation import Generation, Member
 from lockstep.reporter import Reporter
@@ -108,3 +111,37 @@ def test_after_a_copy_a_row_counts_only_what_came_since(monkeypatch: pytest.Monk
     reporter.report(step.next(), is_first=True, at_end=False)
     assert not sent
     strategy.close()
+
+
+class Far:
+    """A source that is told early what will be fetched."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.plans: list[list[list[int]]] = []
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def fetch(self, samples: Samples) -> Batch:
+        return self._source.fetch(samples)
+
+    def plan(self, upcoming: Iterable[Samples]) -> None:
+        self.plans.append([samples.index.tolist() for samples in upcoming])
+
+
+def test_a_far_source_is_told_all_that_this_worker_will_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, from the leaf that is wanted now to the end of the run; not the leaves of others."""
+    recipe = tiny_recipe()
+    _, strategy, step = set_up(recipe)
+    far = Far(strategy._source)
+    monkeypatch.setattr(strategy, "_source", far)
+    step.membership.generation = replace(TWO, step=0, first_leaves=((0, 1), (2, 3)), behind=())
+    strategy.batch(step.leaf(1))
+    strategy.close()
+
+    def leaf(number: int, index: int) -> list[int]:
+        size = len(far)
+        return samples_of_leaf(recipe.seed, size, recipe.global_batch, recipe.leaves, number, index).index.tolist()  # type: ignore[no-any-return]
+
+    assert far.plans == [[leaf(0, 1), leaf(1, 0), leaf(1, 1), leaf(2, 0), leaf(2, 1)]]

@@ -1,0 +1,44 @@
+"""An ordinary training script: one process, one loop. `own_loop.py` is the same on any number of workers."""
+
+import argparse
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--lr", type=float, default=0.01)
+options = parser.parse_args()
+
+torch.manual_seed(0)
+pixels = torch.randn(1280, 3, 8, 8)
+classes = pixels[:, :, :4].mean((2, 3)).argmax(1)  # the channel whose upper half is brightest
+train_set, test_set = TensorDataset(pixels[:1024], classes[:1024]), TensorDataset(pixels[1024:], classes[1024:])
+loader = DataLoader(train_set, batch_size=64, shuffle=True)
+test_loader = DataLoader(test_set, batch_size=100)
+
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.epochs * len(loader))
+
+
+def score(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Sums over the examples."""
+    logits = model(images)
+    return {"loss": F.cross_entropy(logits, labels, reduction="sum"), "top1": (logits.argmax(1) == labels).sum()}
+
+
+for epoch in range(options.epochs):
+    for images, labels in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    model.eval()
+    with torch.no_grad():
+        hits = sum(score(images, labels)["top1"].item() for images, labels in test_loader)
+    model.train()
+    print(f"epoch {epoch}: top1 {hits / len(test_set):.2%}")

@@ -1,0 +1,88 @@
+"""The Python face of `lockstep train` and `lockstep resume`, with the options of the command as keyword arguments.
+
+`lockstep/__init__.py` imports this when one of its names is used, so that `import lockstep` costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lockstep import api, extraction, notebook
+from lockstep import progress as displays
+from lockstep.config import Recipe
+from lockstep.errors import unknown
+from lockstep.rank import take_part
+from lockstep.request import Request
+from lockstep.result import Run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def train(
+    recipe: str | Recipe,
+    *,
+    workers: int | None = None,
+    strategy: str | None = None,
+    engine: str | None = None,
+    data: str | None = None,
+    model: str | Callable[..., nn.Module] | None = None,
+    run: str | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train a recipe, and return when it is over: `lockstep train RECIPE` with the same options, such as `steps=100`,
+    `lr=0.1`, `init="weights.pt"` or `settings={"schedule.name": "cosine"}` for `--set`.
+
+    `model` may be a function or a class, also one of the running script or notebook: its source, and what it uses, is
+    written to the run's directory, from where workers import it. They do not import the caller's script, so it needs no
+    `if __name__ == "__main__"`.
+
+    Raises UserError for what the caller can mend, and JobError when the job failed. Ctrl-C, or the interrupt of a
+    notebook's cell, ends the run with a checkpoint, and the run that is returned is "stopped"; a second one ends it at
+    once. In a thread other than the main one there are no signals: `lockstep stop RUN` does the same.
+
+    >>> import lockstep
+    >>> few = {"log_every": 1, "evaluation.max_leaves": 1}
+    >>> run = lockstep.train("demo", workers=2, steps=2, run="first", settings=few, progress=False)
+    >>> run.state, run.metrics["step"]
+    ('finished', [1, 2])
+    >>> lockstep.train("demo", worker=2)
+    Traceback (most recent call last):
+    lockstep.errors.UserError: unknown option 'worker': did you mean 'workers'?
+    """
+    if callable(model):
+        take_part(engine)  # a rank that becomes a worker does not come back to tidy up
+    with extraction.named(model) as name:
+        given = {"workers": workers, "strategy": strategy, "engine": engine, "data": data, "model": name, **options}
+        return api.train(recipe, _request(given, settings), run=run, resume=resume, display=_display(progress))
+
+
+def resume(run: str, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
+    """Continue a run from its newest good checkpoint: `lockstep resume RUN` with the same options.
+
+    The number of workers may be another one. Here the run of the example of `train` becomes longer:
+
+    >>> import lockstep
+    >>> run = lockstep.resume("first", steps=3, workers=1, progress=False)
+    >>> run.metrics["step"]
+    [1, 2, 3]
+    """
+    return api.resume(run, _request({"workers": workers, **options}, None), display=_display(progress))
+
+
+def _request(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
+    known = {field.name for field in dataclasses.fields(Request)} - {"settings", "program"}
+    for name in given:
+        if name not in known:
+            raise unknown("option", name, known)
+    return Request(**given, settings=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()])
+
+
+def _display(progress: bool) -> displays.Display:
+    return notebook.Notebook() if progress and notebook.is_here() else displays.display(quiet=not progress)

@@ -1,0 +1,108 @@
+"""The Python face: `lockstep.train` and what it gives back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import lockstep
+from lockstep.recipes import RECIPES
+from tests.alone import tiny_recipe
+from tests.conftest import REPOSITORY, digest_in, run
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, num_classes, image_shape, width=4):
+        super().__init__(nn.Conv2d(image_shape[0], width, 5, 4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(num_classes))
+        self(torch.zeros(1, *image_shape))
+"""
+
+SCRIPT = f"""
+import lockstep, torch
+{NET}
+settings = {{"evaluation.max_leaves": 1, "evaluation.every_steps": 2, "log_every": 1, "model.width": 5}}
+small = {{"workers": 2, "leaves": 2, "batch_size": 16, "steps": 3, "settings": settings, "progress": False}}
+run = lockstep.train("demo", model=Net, run="run", **small)
+print(run.digest, run.metrics["step"], run.evaluations["step"], run.best_top1 == max(run.evaluations["top1"]))
+print(run.load_model())
+"""
+
+
+def test_a_script_without_a_guard_trains_a_model_of_its_own(workspace: Path) -> None:
+    """With the bits of the command and a model in a file; nothing is written to the script's own output."""
+    Path("script.py").write_text(SCRIPT)
+    Path("net.py").write_text(f"import torch\n{NET}")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, text=True, timeout=100)
+    assert (result.returncode, result.stderr) == (0, "")
+    first, *shown = result.stdout.splitlines()
+    options = ["--leaves", "2", "--batch-size", "16", "--steps", "3", "--set", "evaluation.max_leaves=1"]
+    own = ["--model", "net.py:Net", "--set", "model.width=5", "--set", "evaluation.every_steps=2"]
+    digest = digest_in(run("train", "demo", *options, *own, "--workers", "1"))
+    assert first == f"{digest} [1, 2, 3] [2, 3] True"
+    assert shown[0] == "Net("
+    assert "class Net(nn.Sequential):" in Path("runs/run/code/cell.py").read_text()
+
+
+def test_what_a_run_gives_back(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """From a recipe that is made here; figures are columns, and the model is that of the checkpoint."""
+    recipe = tiny_recipe(log_every=1, average=0.5)
+    settings = {"evaluation.max_leaves": 1, "checkpoints.every_steps": 2}
+    made = lockstep.train(recipe, workers=1, data="shapes", settings=settings, run="run", progress=False)
+    assert capfd.readouterr() == ("", "")
+    assert made.state == "finished"
+    assert made.metrics["step"] == [1, 2, 3]
+    assert all(isinstance(loss, float) for loss in made.metrics["loss"])
+    assert made.metrics.keys() >= {"step", "loss", "top1", "top5", "lr", "images_per_second", "time"}
+    assert made.evaluation is not None
+    assert made.best_top1 == made.evaluation["top1"] == made.evaluations["top1"][-1]
+    assert [path.name for path in made.checkpoints] == ["step-000000002", "step-000000003"]
+    for wanted, path in (("2", made.checkpoints[0]), ("last", made.checkpoints[1])):
+        model, average = made.load_model(wanted), load_file(path / "average.safetensors")
+        assert not model.training
+        assert all(torch.equal(parameter, average[name]) for name, parameter in model.named_parameters())
+    again = lockstep.resume("run", workers=1, steps=4, progress=False)
+    assert again.metrics["step"] == [1, 2, 3, 4]
+
+
+def test_mistakes_are_ordinary_exceptions(workspace: Path) -> None:
+    with pytest.raises(lockstep.UserError, match="unknown recipe 'dema': did you mean 'demo'"):
+        lockstep.train("dema")
+    with pytest.raises(ValueError, match="unknown option 'worker': did you mean 'workers'"):
+        lockstep.train("demo", worker=2)
+    with pytest.raises(lockstep.UserError, match=r"unknown key 'schedul.lr': did you mean 'schedule.lr'"):
+        lockstep.train("demo", settings={"schedul.lr": 1})
+    with pytest.raises(lockstep.JobError, match="the loss is not a number"):
+        lockstep.train("demo", workers=1, lr=1e30, steps=20, leaves=2, batch_size=16, progress=False)
+
+
+class Broken(nn.Linear):
+    def __init__(self, num_classes: int, image_shape: tuple[int, int, int]) -> None:
+        super().__init__(image_shape[0], num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        raise ArithmeticError("as it must be")
+
+
+def test_under_pytest_a_model_of_the_test_is_an_object_too(workspace: Path) -> None:
+    """What it raises in a worker is the cause that is told."""
+    with pytest.raises(lockstep.JobError, match="ArithmeticError: as it must be"):
+        lockstep.train(tiny_recipe(), model=Broken, workers=1, data="shapes", progress=False)
+
+
+def test_importing_the_public_names_is_light() -> None:
+    assert isinstance(RECIPES["demo"](), lockstep.Recipe)
+    for code, heavy in (("import lockstep", ("torch", "numpy", "rich")), ("from lockstep import train", ("torch",))):
+        shown = f"{code}; import sys; print([name for name in {heavy} if name in sys.modules])"
+        environment = {"PYTHONPATH": str(REPOSITORY)}
+        result = subprocess.run([sys.executable, "-c", shown], env=environment, capture_output=True, text=True)
+        assert result.stdout == "[]\n", result.stderr
