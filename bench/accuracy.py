@@ -1,71 +1,130 @@
-"""How soon CIFAR-10 is learnt: `fast-cifar10`, DDP with the same network, and the ResNet-18 of common tutorials.
+"""How soon CIFAR-10 is learnt: `fast-cifar10`, DDP and a bare loop with the same network, and the ResNet-18 of common
+tutorials.
 
 And the table of the parameter-server system done right: one recipe with 1, 2 and 4 workers, one digest, one accuracy.
-These take hours, need the data (`--data DIR`), and run only when they are named.
+These take hours, need the data (`--data DIR`), and run only when they are named. Interrupted, they go on behind the
+last training that was finished.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bench import contestants
-from bench.contestants import PEER_VARIABLES, RECIPES
-from bench.ratio import Target
+from bench.contestants import RECIPES
+from bench.ratio import MIN_ROUNDS, Target, paired
 from bench.results import Figure, Result
 from bench.rounds import Say
-from lockstep import checkpoint, metrics
-from lockstep.rundirectory import RunDirectory
+from bench.trainings import Memory, Trained, lockstep, plain
 
-DATA_VARIABLE = "LOCKSTEP_BENCH_DATA"
 SEEDS = (0, 1, 2)
 CAP_MINUTES = 60.0
+BEGUN = 100
+"""Steps in which one worker shows that it has the digest of two; all of them would take it twice the time."""
 TABLE_MINUTES = 10.0
 """For each number of workers in the table."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training from the command to its last evaluation."""
-
-    top1: float
-    minutes: float
-    steps: int
-    digest: str = ""
-    images_per_second: float = 0.0
-
-
 def fast_cifar10(quick: bool, scratch: Path, say: Say) -> Result:
-    """Ours with three seeds and DDP with the same ones, interleaved; then one worker, and the tutorial's network."""
+    """Ours with three seeds, DDP with the first of them; then the beginning with one worker and with two."""
     short = ("--steps", "4", "--set", "evaluation.max_leaves=4") if quick else ()
-    ours, ddp = [], []
+    memory = Memory("fast-cifar10", quick)
+    ours: list[Trained] = []
+    ddp: list[Trained] = []
     for seed in SEEDS[:1] if quick else SEEDS:
-        ours.append(lockstep(scratch / f"ours{seed}", "fast-cifar10", 2, ("--seed", str(seed), *short)))
+        options = ("--seed", str(seed), *short)
+        train = partial(lockstep, scratch / f"ours{seed}", "fast-cifar10", 2, options)
+        ours.append(memory.recall(f"Lockstep, seed {seed}", train))
         say(f"Lockstep, seed {seed}: {ours[-1].top1:.2%} after {ours[-1].minutes:.1f} min")
-        ddp.append(plain(scratch / f"ddp{seed}", "fast-cifar10", seed, steps=4 if quick else None))
-        say(f"DDP, seed {seed}: {ddp[-1].top1:.2%} after {ddp[-1].minutes:.1f} min")
-    alone = lockstep(scratch / "alone", "fast-cifar10", 1, ("--seed", str(SEEDS[0]), *short))
-    say(f"one worker: {alone.top1:.2%} after {alone.minutes:.1f} min")
+        if not ddp:
+            alike = partial(plain, scratch / f"ddp{seed}", "fast-cifar10", seed, steps=4 if quick else None)
+            ddp.append(memory.recall(f"DDP, seed {seed}", alike))
+            say(f"DDP, seed {seed}: {ddp[-1].top1:.2%} after {ddp[-1].minutes:.1f} min")
+    stop = ("--stop-at", str(4 if quick else BEGUN))
+    begun = [
+        memory.recall(f"begun, {n} workers", partial(lockstep, scratch / f"begun{n}", "fast-cifar10", n, stop))
+        for n in (1, 2)
+    ]
+    memory.forget()
+    say(f"digests of the beginning: {', '.join(run.digest[:12] for run in begun)}")
     minutes = [run.minutes for run in ours]
     return Result(
         name="fast-cifar10",
         question="`fast-cifar10` on two workers with one thread each, three seeds, from the command to the evaluation "
-        "of the whole test set, next to DDP with the same network, optimizer and schedule. The data is a JPEG copy of "
-        "CIFAR-10, slightly lossy: accuracies are one or two points below those on the original.",
+        "of the whole test set, next to DDP (the first seed) with the same network, optimizer and schedule. The data "
+        "is a JPEG copy of CIFAR-10, slightly lossy: accuracies are one or two points below those on the original.",
         figures=[
             Figure("Lockstep: top1, the worst seed", "share", [min(run.top1 for run in ours)], Target(0.9, True), True),
             Figure("Lockstep: minutes, the slowest seed", "minutes", [max(minutes)], Target(15.0, False), True),
-            Figure("digests that one and two workers give", "count", [len({ours[0].digest, alone.digest})], ONE, True),
+            Figure(
+                f"digests that one and two workers give in {begun[0].steps} steps",
+                "count",
+                [len({run.digest for run in begun})],
+                ONE,
+                True,
+            ),
         ],
-        table=_table({"Lockstep": ours, "DDP": ddp, "Lockstep, one worker": [alone]}),
+        table=_table({"Lockstep": ours, "DDP": ddp}),
     )
 
 
 ONE = Target(1.0, at_least=False)
+
+
+OURS, BARE, DDP = "Lockstep, 2 workers", "a bare loop, all cores", "DDP, 2 processes"
+SHORT_EPOCHS = 2.0
+EVERY_STEPS = 24
+"""Four evaluations in an epoch."""
+WANTED = 0.8
+
+
+def time_to_accuracy(quick: bool, scratch: Path, say: Say) -> Result:
+    """Everyone trains the same network with the same settings, from the command to the accuracy."""
+    memory, wanted = Memory("time-to-accuracy", quick), 0.05 if quick else WANTED
+    length = ("--steps", "4") if quick else ("--epochs", str(SHORT_EPOCHS))
+    every = 2 if quick else EVERY_STEPS
+    found: dict[str, list[Trained]] = {OURS: [], BARE: [], DDP: []}
+    for seed in range(1 if quick else MIN_ROUNDS):
+        where = scratch / str(seed)
+        ours = (*length, "--seed", str(seed), "--set", f"evaluation.every_steps={every}")
+        theirs = (*length, "--evaluate-every", str(every))
+        runs = {
+            OURS: partial(lockstep, where / "ours", "fast-cifar10", 2, ours),
+            BARE: partial(plain, where / "bare", "fast-cifar10", seed, world=1, options=theirs),
+            DDP: partial(plain, where / "ddp", "fast-cifar10", seed, world=2, options=theirs),
+        }
+        for name, train in runs.items():
+            found[name].append(memory.recall(f"{name}, seed {seed}", train))
+            say(f"{name}, seed {seed}: {found[name][-1].top1:.2%} after {found[name][-1].minutes:.1f} min")
+    memory.forget()
+    return to_accuracy(found, wanted)
+
+
+def to_accuracy(found: dict[str, list[Trained]], wanted: float) -> Result:
+    """Minutes to the accuracy side by side, and ratios of the seeds that both brought there. Pure."""
+    minutes = {name: [run.minutes_to(wanted) for run in runs] for name, runs in found.items()}
+    figures = []
+    for name in (BARE, DDP):
+        pairs = [(a, b) for a, b in zip(minutes[OURS], minutes[name], strict=True) if a is not None and b is not None]
+        if pairs:
+            ratios = paired(*zip(*pairs, strict=True))
+            figures.append(Figure(f"minutes to {wanted:.0%}: {OURS} / {name}", "ratio", ratios, Target.not_above()))
+    reached = {name: [one for one in values if one is not None] for name, values in minutes.items()}
+    return Result(
+        name="time-to-accuracy",
+        question=f"`fast-cifar10` with {SHORT_EPOCHS:g} epochs, a seed for each round: minutes from the command to "
+        f"the first evaluation that shows a top1 of {wanted:.0%}, evaluated every {EVERY_STEPS} steps. Everyone has "
+        "the same network, optimizer, schedule and augmentation, and two cores. The data is the JPEG copy of "
+        "CIFAR-10.",
+        figures=figures,
+        table=_table(found),
+        measured=[Figure(f"{name}: to {wanted:.0%}", "minutes", values) for name, values in reached.items() if values],
+        notes=[
+            f"{name} reached it with {len(reached[name])} of {len(found[name])} seeds."
+            for name in found
+            if len(reached[name]) < len(found[name])
+        ],
+    )
 
 
 def tutorial_resnet18(quick: bool, scratch: Path, say: Say) -> Result:
@@ -84,12 +143,15 @@ def tutorial_resnet18(quick: bool, scratch: Path, say: Say) -> Result:
 
 def resnet50_6n2(quick: bool, scratch: Path, say: Say) -> Result:
     """As many steps as one worker does in the time, then the same steps with two and four."""
-    steps = 2 if quick else measure_steps(scratch, say)
+    memory = Memory("resnet50-6n2", quick)
+    steps = 2 if quick else measure_steps(memory, scratch, say)
     runs = {}
     for workers in (1, 2, 4):
         options = ("--stop-at", str(steps), *(("--set", "evaluation.max_leaves=2") if quick else ()))
-        runs[workers] = lockstep(scratch / f"workers{workers}", "resnet50-6n2-cifar10", workers, options)
+        train = partial(lockstep, scratch / f"workers{workers}", "resnet50-6n2-cifar10", workers, options)
+        runs[workers] = memory.recall(f"{workers} workers, {steps} steps", train)
         say(f"{workers} workers: {runs[workers].top1:.2%}, {steps / runs[workers].minutes / 60:.2f} steps/s")
+    memory.forget()
     digests, accuracies = {run.digest for run in runs.values()}, {run.top1 for run in runs.values()}
     return Result(
         name="resnet50-6n2",
@@ -114,16 +176,19 @@ STRATEGIES = {
     "averaging, k = 10, Nesterov": ("--strategy", "averaging", "--outer", "nesterov"),
     "async": ("--strategy", "async", "--servers", "1"),
 }
-STRATEGY_EPOCHS = 3.0
+STRATEGY_EPOCHS = 2.0
 
 
 def strategies(quick: bool, scratch: Path, say: Say) -> Result:
     """ResNet-20 with every strategy, for as many epochs each: the synchronous ones are one result."""
+    memory = Memory("strategies-accuracy", quick)
     length = ("--steps", "20") if quick else ("--epochs", str(STRATEGY_EPOCHS))
     runs = {}
     for number, (name, options) in enumerate(STRATEGIES.items()):
-        runs[name] = lockstep(scratch / str(number), "resnet20-cifar10", 2, (*options, *length))
+        train = partial(lockstep, scratch / str(number), "resnet20-cifar10", 2, (*options, *length))
+        runs[name] = memory.recall(name, train)
         say(f"{name}: {runs[name].top1:.2%} after {runs[name].minutes:.1f} min")
+    memory.forget()
     base = runs["allreduce"]
     synchronous = {runs[name].digest for name in ("allreduce", "server", "driver")}
     return Result(
@@ -143,55 +208,14 @@ def _speed(run: Trained) -> tuple[str, str]:
     return f"{run.images_per_second / 128:.2f}", f"{run.images_per_second:.0f}"
 
 
-def measure_steps(scratch: Path, say: Say) -> int:
+def measure_steps(memory: Memory, scratch: Path, say: Say) -> int:
     """How many steps fit the time with one worker, from a short run."""
     options = ("--stop-at", "20", "--set", "evaluation.max_leaves=1")
-    speed = lockstep(scratch / "speed", "resnet50-6n2-cifar10", 1, options).images_per_second / 128
+    train = partial(lockstep, scratch / "speed", "resnet50-6n2-cifar10", 1, options)
+    speed = memory.recall("speed", train).images_per_second / 128
     steps = int(TABLE_MINUTES * 60 * speed)
     say(f"{speed:.2f} steps/s with one worker: {steps} steps")
     return steps
-
-
-def lockstep(directory: Path, recipe: str, workers: int, options: tuple[str, ...]) -> Trained:
-    """Train by the command that a user would type."""
-    directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "lockstep", "train", recipe, "--data", data(), "--workers", str(workers)]
-    command += [*options, "--run", str(directory / "run")]
-    started = time.time()
-    with contestants.started_process(command, directory / "log") as process:
-        contestants.finish(process, directory / "log", started, limit_seconds=4 * 3600)
-    run = RunDirectory(directory / "run")
-    rows = metrics.read(run.path / "metrics.jsonl")
-    last = [row for row in rows if row["kind"] == "eval"][-1]
-    speeds = sorted(float(row["images_per_second"]) for row in rows if row["kind"] == "train")
-    newest, _ = checkpoint.newest_good(run.checkpoints)
-    assert newest is not None
-    return Trained(last["top1"], (last["time"] - started) / 60, last["step"], newest.digest, speeds[len(speeds) // 2])
-
-
-def plain(directory: Path, recipe: str, seed: int, steps: int | None = None, minutes: float | None = None) -> Trained:
-    """Train with DDP, two processes of one thread each."""
-    directory.mkdir(parents=True)
-    started, out = time.time(), directory / "found.json"
-    with ExitStack() as stack:
-        processes = []
-        for rank in range(2):
-            command = [sys.executable, "-m", "bench.peers.accurate", recipe, "--data", data(), "--seed", str(seed)]
-            command += ["--rank", str(rank), "--world", "2", "--out", str(out), "--started", str(started)]
-            command += [] if steps is None else ["--steps", str(steps)]
-            command += [] if minutes is None else ["--minutes", str(minutes)]
-            log = directory / f"rank{rank}.log"
-            processes.append((stack.enter_context(contestants.started_process(command, log, PEER_VARIABLES)), log))
-        for process, log in processes:
-            contestants.finish(process, log, started, limit_seconds=4 * 3600)
-    last = contestants.read_json(out)[-1]
-    return Trained(last["top1"], last["seconds"] / 60, int(last["step"]))
-
-
-def data() -> str:
-    if DATA_VARIABLE not in os.environ:
-        raise SystemExit("this benchmark needs CIFAR-10: give its directory with --data")
-    return os.environ[DATA_VARIABLE]
 
 
 def _table(contestants: dict[str, list[Trained]]) -> list[list[str]]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -30,6 +30,9 @@ TIME_LIMIT_SECONDS = 300.0
 SAMPLE_SECONDS = 0.1
 PEER_VARIABLES = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 """What the local engine sets for a worker; for Lockstep itself it is none of our business."""
+
+Started = AbstractContextManager[subprocess.Popen[bytes]]
+"""A process that is gone at the end of the block."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -60,6 +63,8 @@ class PeerRun:
 
     step_seconds: list[float]
     peak_mib: float
+    first_step_at: float
+    """In seconds since 1970."""
 
     def step(self, warmup: int) -> float:
         """Seconds of the median step."""

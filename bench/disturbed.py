@@ -131,7 +131,7 @@ class _Lockstep:
         return False
 
 
-class _Journals:
+class Journals:
     """The journals of a peer's processes, as they grow."""
 
     def __init__(self, directory: Path) -> None:
@@ -152,7 +152,7 @@ def torchrun(directory: Path, steps: int, kill_at: Sequence[int]) -> Run:
     # torchrun that is killed would leave its workers behind; the shell tells them its number, for `parent.follow`.
     command = ["sh", "-c", 'LOCKSTEP_PARENT=$$ exec "$@"', "sh"]
     command += [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD}"]
-    command += ["--max-restarts=100", "-m", "bench.peers.elastic", *_arguments(directory, steps)]
+    command += ["--max-restarts=100", "-m", "bench.peers.elastic", *arguments(directory, steps)]
     # With the shared store, which is the default, restarts hung or failed.
     variables = PEER_VARIABLES | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     started = time.time()
@@ -166,7 +166,7 @@ def torchrun(directory: Path, steps: int, kill_at: Sequence[int]) -> Run:
 class _Torchrun:
     def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
         self._process = process
-        self.journals = _Journals(directory)
+        self.journals = Journals(directory)
 
     def look(self) -> bool:
         goes_on = self._process.poll() is None  # first, so that nothing is written after the last reading
@@ -195,11 +195,11 @@ class _Torchft:
         self._stack = stack
         self._directory = directory
         self._command = [sys.executable, "-m", "bench.peers.ft"]
-        self._recipe = _arguments(directory, steps)
+        self._recipe = arguments(directory, steps)
         self._variables = PEER_VARIABLES | {"TORCHFT_LIGHTHOUSE": self._light()}
         self._slots = [self._start(rank, 0) for rank in range(WORLD)]
         self._over_at: float | None = None
-        self.journals = _Journals(directory)
+        self.journals = Journals(directory)
         self.crashes: list[str] = []
 
     def _light(self) -> str:
@@ -261,7 +261,7 @@ class _Slot:
     started: float
 
 
-def _arguments(directory: Path, steps: int) -> list[str]:
+def arguments(directory: Path, steps: int) -> list[str]:
     return [f"{RECIPES}:{RECIPE}", "--leaves", str(LEAVES), "--steps", str(steps), "--out", str(directory)]
 
 

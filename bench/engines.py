@@ -3,19 +3,16 @@ to the local engine and to Ray Train."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench import contestants
-from bench.contestants import GLOBAL_BATCH, PEER_VARIABLES, PeerRun, read_json
+from bench import contestants, onray
+from bench.contestants import GLOBAL_BATCH
 from bench.peers.objects import QUIET
 from bench.ratio import MIN_ROUNDS, Target, paired
-from bench.results import ROOT, Figure, Result
+from bench.results import Figure, Result
 from bench.rounds import Contestant, Say, interleaved
 
 LEAVES = 4
@@ -27,7 +24,7 @@ LOCAL, RAY, TRAINER = "Lockstep, local", "Lockstep on Ray", "Ray Train's TorchTr
 
 def ray_engine(quick: bool, scratch: Path, say: Say) -> Result:
     rounds, warmup, steps = (1, 1, 4) if quick else (MIN_ROUNDS, 3, 18)
-    with _cluster() as address:
+    with onray.cluster(WORKERS + 1) as address:  # Ray Train may want a core for itself
         options = ("--engine", "ray", "--address", address, "--no-tensorboard")
         starts: dict[str, Contestant] = {
             ACTOR: partial(_actor, address),
@@ -59,20 +56,6 @@ def ray_engine(quick: bool, scratch: Path, say: Say) -> Result:
     )
 
 
-@contextmanager
-def _cluster() -> Iterator[str]:
-    """The address of a cluster that is there as long as the block."""
-    command = [sys.executable, "-m", "bench.peers.raynode", str(WORKERS + 1)]  # Ray Train may want one for itself
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            lines = (line.strip() for line in process.stdout)
-            yield next(line for line in lines if line.rpartition(":")[2].isdigit())
-        finally:
-            process.stdin.close()
-
-
 def _actor(address: str, directory: Path) -> float:
     directory.mkdir(parents=True)
     started = time.time()
@@ -98,11 +81,5 @@ def _lockstep(options: tuple[str, ...], steps: int, directory: Path) -> contesta
 
 
 def _trainer(address: str, steps: int, warmup: int, directory: Path) -> float:
-    directory.mkdir(parents=True)
-    out, log, started = directory / "rank0.json", directory / "driver.log", time.time()
-    command = [sys.executable, "-m", "bench.peers.raytrain", f"{contestants.RECIPES}:{RECIPE}"]
-    command += ["--leaves", str(LEAVES), "--steps", str(steps), "--world", str(WORKERS)]
-    command += ["--address", address, "--out", str(out)]
-    with contestants.started_process(command, log, PEER_VARIABLES) as process:
-        contestants.finish(process, log, started)
-    return GLOBAL_BATCH / PeerRun(**read_json(out)).step(warmup)
+    found = onray.train(directory, address, RECIPE, world=WORKERS, leaves=LEAVES, steps=steps)
+    return GLOBAL_BATCH / found.step(warmup)

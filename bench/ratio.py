@@ -33,6 +33,16 @@ class Target:
         """A ratio of speeds that is not behind 1 beyond the noise."""
         return Target(1.0 - NOISE, at_least=True)
 
+    @staticmethod
+    def not_above() -> Target:
+        """A ratio of times or sizes that is not above 1 beyond the noise."""
+        return Target(1.0 + NOISE, at_least=False)
+
+    @staticmethod
+    def linear(processes: int) -> Target:
+        """As many times the speed of one process, less the noise."""
+        return Target(processes * (1.0 - NOISE), at_least=True)
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -1,15 +1,16 @@
-"""What a `kill -9` costs: Lockstep, torchft, and torchrun restarting from a checkpoint, under the same kills."""
+"""What a `kill -9` costs: Lockstep, torchft, and torchrun and Ray Train restarting from a checkpoint, under the same
+kills."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench import disturbed, losses
+from bench import disturbed, disturbed_ray, losses
 from bench.disturbed import GLOBAL_BATCH, LEAVES, WORLD, Contestant, Run
+from bench.plan import is_there
 from bench.ratio import Target
 from bench.results import Figure, Result
 from bench.rounds import Say
@@ -19,7 +20,9 @@ CONTESTANTS: dict[str, Contestant] = {
     OURS: disturbed.lockstep,
     "torchft": disturbed.torchft,
     "torchrun": disturbed.torchrun,
+    "Ray Train": disturbed_ray.ray_train,
 }
+NEEDS = {"torchft": "torchft", "Ray Train": "ray.train"}
 
 MEDIAN_TARGET = Target(1.0, at_least=False)
 WORST_TARGET = Target(3.0, at_least=False)
@@ -58,8 +61,8 @@ def recovery(quick: bool, scratch: Path, say: Say) -> Result:
     pairs: dict[str, Pair] = {}
     notes: list[str] = []
     for name, train in CONTESTANTS.items():
-        if name == "torchft" and importlib.util.find_spec("torchft") is None:
-            notes.append("torchft is not installed: pip install -c constraints.txt torchft")
+        if name in NEEDS and not is_there(NEEDS[name]):
+            notes.append(f"{name} is not installed: pip install -c constraints.txt -e '.[peers]'")
             continue
         try:
             pairs[name] = Pair(train(scratch / f"{name}-calm", steps, []), train(scratch / name, steps, kill_at))
@@ -76,7 +79,7 @@ def recovery(quick: bool, scratch: Path, say: Say) -> Result:
         name="recovery",
         question=f"ResNet-20, batch {GLOBAL_BATCH}, {WORLD} workers, {steps} steps: what a `kill -9` costs. {kills} "
         f"kills, each when the training first reaches a multiple of {every} steps; next to torchft, and to DDP that "
-        "torchrun restarts from a checkpoint of every 50 steps, under the same kills.",
+        "torchrun or Ray Train restarts from a checkpoint of every 50 steps, under the same kills.",
         figures=_figures(pairs),
         table=_table(pairs),
         measured=[series for name, pair in pairs.items() for series in _measured(name, pair)],
@@ -88,13 +91,13 @@ METHOD = (
     "Everyone runs twice, one after the other: without kills and with them. Time lost is the duration of the step "
     "that the kill hit (of the two after it, the longer one) less the median step of that run; a step is done when "
     "the first process has done it for the first time, so that going back to a checkpoint counts with the steps done "
-    "again. Kills come at different moments of a step. Everyone replaces the dead: Lockstep and torchrun themselves, "
-    "for torchft the benchmark does. A step computed in vain or again by the same process is redone; for Lockstep "
-    "these are single leaves. Samples are lost when a step goes into the weights without those of a missing replica, "
-    "which is how torchft goes on. Differences are between the final weights of the run with kills and of one "
-    "without. torchft takes a replica for dead after 1 s without a heartbeat (by default 5 s) and waits 1 s for one "
-    "that does not join (by default 60 s). It reads its samples by the number of the step, so that only those of a "
-    "missing replica are lost and none comes twice."
+    "again. Kills come at different moments of a step. Everyone replaces the dead: Lockstep, torchrun and Ray Train "
+    "themselves, for torchft the benchmark does. A step computed in vain or again by the same process is redone; for "
+    "Lockstep these are single leaves. Samples are lost when a step goes into the weights without those of a missing "
+    "replica, which is how torchft goes on. Differences are between the final weights of the run with kills and of "
+    "one without. torchft takes a replica for dead after 1 s without a heartbeat (by default 5 s) and waits 1 s for "
+    "one that does not join (by default 60 s). It reads its samples by the number of the step, so that only those of "
+    "a missing replica are lost and none comes twice."
 )
 
 
@@ -127,12 +130,12 @@ def _figures(pairs: dict[str, Pair]) -> list[Figure]:
 
 def _table(pairs: dict[str, Pair]) -> list[list[str]]:
     """Side by side: a column for each."""
-    columns = [_column(pair) for pair in pairs.values()]
-    rows = [[what, *(column[what] for column in columns)] for what in columns[0]]
+    columns = [column(pair) for pair in pairs.values()]
+    rows = [[what, *(one[what] for one in columns)] for what in columns[0]]
     return [["", *pairs], *rows]
 
 
-def _column(pair: Pair) -> dict[str, str]:
+def column(pair: Pair) -> dict[str, str]:
     lost, redone = pair.time_lost, pair.steps_redone
     largest, relative = losses.difference(pair.calm.weights, pair.killed.weights)
     return {

@@ -35,6 +35,7 @@ UNITS = {
     "seconds": "{:.2f} s",
     "minutes": "{:.1f} min",
     "images/s": "{:.1f}",
+    "MB/s": "{:.0f} MB/s",
     "MiB": "{:.0f} MiB",
     "milliseconds": "{:.2f} ms",
     "count": "{:.0f}",
@@ -67,6 +68,8 @@ class Result:
     measured: list[Figure] = field(default_factory=list)
     """What the figures were computed from."""
     notes: list[str] = field(default_factory=list)
+    cells: list[tuple[str, str, list[float], str]] = field(default_factory=list)
+    """For the table of everyone side by side: peer, topic, samples, and why there are none."""
 
 
 def describe_machine() -> dict[str, Any]:
@@ -121,6 +124,7 @@ def to_plain(result: Result, machine: dict[str, Any], command: str, seconds: flo
         "table": result.table,
         "measured": [asdict(series) for series in result.measured],
         "notes": result.notes,
+        "cells": result.cells,
     }
 
 
@@ -134,11 +138,11 @@ def updated(page: str, document: dict[str, Any], order: Sequence[str]) -> str:
     parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     sections = {part.split("\n", 1)[0]: f"## {part.rstrip()}\n" for part in parts}
     sections[document["name"]] = section(document)
-    return "\n".join([HEAD, *(sections[name] for name in order if name in sections)])
+    first = [text for name, text in sections.items() if name not in order]  # what was written above all of them
+    return "\n".join([HEAD, *first, *(sections[name] for name in order if name in sections)])
 
 
 def section(plain: dict[str, Any]) -> str:
-    machine = plain["machine"]
     lines = [f"## {plain['name']}", "", plain["question"], ""]
     lines += ["| figure | median | 95 % interval | target | verdict |", "|---|---|---|---|---|"]
     lines += [_figure_line(figure) for figure in plain["figures"]]
@@ -152,12 +156,18 @@ def section(plain: dict[str, Any]) -> str:
         lines += ["", note]
     lines += [
         "",
-        f"{plain['date']}, `{plain['command']}`, {plain['seconds']:.0f} s; {machine['processor']}, {machine['cores']} "
-        f"cores, {machine['memory_gib']} GiB, {machine['system']}, Python {machine['python']}, torch "
-        f"{machine['torch']}, load {machine['load_before']} before the start, commit {machine['commit']}.",
+        f"{plain['date']}, `{plain['command']}`, {plain['seconds']:.0f} s; {machine_words(plain['machine'])}",
         "",
     ]
     return "\n".join(lines)
+
+
+def machine_words(machine: dict[str, Any]) -> str:
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, Python "
+        f"{machine['python']}, torch {machine['torch']}, load {machine['load_before']} before the start, commit "
+        f"{machine['commit']}."
+    )
 
 
 def _figure_line(figure: dict[str, Any]) -> str:
@@ -166,7 +176,8 @@ def _figure_line(figure: dict[str, Any]) -> str:
     bounds = "too few rounds" if interval is None else f"{form.format(interval[0])} to {form.format(interval[1])}"
     bounds = "exact" if figure.get("exact") else bounds
     wanted = "none" if target is None else f"{'≥' if target['at_least'] else '≤'} {form.format(target['bound'])}"
-    return f"| {figure['what']} | {form.format(figure['median'])} | {bounds} | {wanted} | {figure['verdict'] or ''} |"
+    verdict_ = figure["verdict"] or "no aim"
+    return f"| {figure['what']} | {form.format(figure['median'])} | {bounds} | {wanted} | {verdict_} |"
 
 
 def _measured_line(series: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""DDP that trains a recipe to its end, or until the time is up, and evaluates. `python -m bench.peers.accurate`
+"""DDP, or with one process a bare loop, that trains a recipe to its end, or until the time is up, and evaluates:
+`python -m bench.peers.accurate`.
 
 Network, initial weights, optimizer, schedule, augmentation and evaluation are those of the recipe. Each process takes
 its part of the batch in one piece, with the BatchNorm statistics of that piece, and DDP averages the gradients.
@@ -9,10 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import mixing, optim, parent
@@ -28,14 +31,15 @@ from lockstep.request import Request, find_recipe, resolve
 
 def main() -> None:
     given = arguments()
-    recipe = resolve(find_recipe(given.recipe), Request(data=given.data, seed=given.seed, steps=given.steps))
-    dataset, device = open_dataset(recipe.data, recipe.seed), Device("cpu", recipe.threads)
+    asked = Request(data=given.data, seed=given.seed, steps=given.steps, epochs=given.epochs)
+    recipe = resolve(find_recipe(given.recipe), asked)
+    if given.evaluate_every is not None:
+        recipe = replace(recipe, evaluation=replace(recipe.evaluation, every_steps=given.evaluate_every))
+    dataset, device = open_dataset(recipe.data, recipe.seed), Device("cpu", given.threads or recipe.threads)
     num_steps = recipe.steps or steps_of_epochs(recipe.epochs or 0, len(dataset.train), recipe.global_batch)
-    # A file to meet at needs no free port, which somebody else might take first.
-    meeting = given.out.with_name("meeting").resolve().as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=given.rank, world_size=given.world)
     parts = Replica(recipe, dataset, num_steps, device)  # for model, preprocessing and schedule; it never sees a leaf
-    model = DistributedDataParallel(parts.model).train()
+    model = parts.model if given.world == 1 else distributed(parts, given)
+    model.train()
     optimizer = optim.build(recipe.optimizer, parts.model)
     found: list[dict[str, float]] = []
     for step in range(num_steps):
@@ -54,7 +58,15 @@ def main() -> None:
             break
     if given.rank == 0:
         given.out.write_text(json.dumps(found))
-    dist.destroy_process_group()
+    if given.world > 1:
+        dist.destroy_process_group()
+
+
+def distributed(parts: Replica, given: argparse.Namespace) -> nn.Module:
+    # A file to meet at needs no free port, which somebody else might take first.
+    meeting = given.out.with_name("meeting").resolve().as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=given.rank, world_size=given.world)
+    return DistributedDataParallel(parts.model)
 
 
 def arguments() -> argparse.Namespace:
@@ -64,6 +76,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--epochs", type=float)
+    parser.add_argument("--evaluate-every", type=int, metavar="STEPS")
+    parser.add_argument("--threads", type=int, help="those of the recipe by default")
     parser.add_argument("--minutes", type=float, default=1e9, help="evaluate and end when so much time is up")
     parser.add_argument("--started", type=float, required=True, help="when the clock began, in seconds since 1970")
     parser.add_argument("--rank", type=int, required=True)
@@ -75,15 +90,18 @@ def arguments() -> argparse.Namespace:
 def is_time_up(end: float) -> bool:
     """As the first process sees it: all must end in the same step."""
     flag = torch.tensor([time.time() >= end])
-    dist.broadcast(flag, 0)
+    if dist.is_initialized():
+        dist.broadcast(flag, 0)
     return bool(flag)
 
 
 def evaluate(parts: Replica, test: Source, config: Evaluation) -> float:
     """top1 over the whole test set, each process a part of it."""
-    leaves = range(num_leaves(len(test), config))[dist.get_rank() :: dist.get_world_size()]
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    leaves = range(num_leaves(len(test), config))[rank::world]
     hits = torch.tensor(sum(evaluate_leaf(parts, test, config, leaf).top1 for leaf in leaves))
-    dist.all_reduce(hits)
+    if dist.is_initialized():
+        dist.all_reduce(hits)
     return float(hits) / len(test)
 
 

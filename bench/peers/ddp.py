@@ -1,7 +1,8 @@
 """PyTorch's DistributedDataParallel over gloo, with its defaults. `python -m bench.peers.ddp`
 
 As many micro-batches as Lockstep has leaves, synchronised with the last (`no_sync` before), or one plain batch per
-process, which is what most users of DDP run.
+process, which is what most users of DDP run. Under torchrun its ranks meet at torchrun's store, and `--out` is a
+directory.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from bench.peers import parts
 
 def main() -> None:
     peer = parts.from_command_line()
-    # A file to meet at needs no free port, which somebody else might take first.
-    meeting = peer.out.with_name("meeting").resolve().as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=peer.rank, world_size=peer.world)
+    if dist.is_torchelastic_launched():
+        dist.init_process_group("gloo")
+        peer.out /= f"rank{peer.rank}.json"
+    else:
+        # A file to meet at needs no free port, which somebody else might take first.
+        meeting = peer.out.with_name("meeting").resolve().as_uri()
+        dist.init_process_group("gloo", init_method=meeting, rank=peer.rank, world_size=peer.world)
     model = DistributedDataParallel(peer.model()).train()
     optimizer = peer.optimizer(model)
     batches = peer.batches()

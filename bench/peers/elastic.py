@@ -5,6 +5,7 @@ torchrun --standalone --nproc-per-node 4 --max-restarts 100 -m bench.peers.elast
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -22,6 +23,13 @@ CHECKPOINT_EVERY = 50
 def main() -> None:
     peer = parts.from_command_line()
     dist.init_process_group("gloo")
+    train(peer)
+    dist.destroy_process_group()
+
+
+def train(peer: parts.Peer) -> None:
+    """From the checkpoint, if there is one, to the end; the process group is there already."""
+    (peer.out / f"rank{peer.rank}.pid").write_text(str(os.getpid()))
     model = peer.model().train()
     optimizer = peer.optimizer(model)
     checkpoint = peer.out / "checkpoint.pt"
@@ -38,7 +46,6 @@ def main() -> None:
             save(checkpoint, model, optimizer, done)
     if peer.rank == 0:
         peer.save_weights(model)
-    dist.destroy_process_group()
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, done: int) -> None:

@@ -64,17 +64,22 @@ def main() -> None:
     )
     wait_for_others(peer)
     journal = Journal(peer.out / f"rank{peer.rank}.steps")
+    share = peer.recipe.global_batch // peer.world
     while manager.current_step() < peer.num_steps:
+        started = time.perf_counter()
         manager.start_quorum()
         gradient.zero_()
-        images, labels = peer.batch(manager.current_step())
-        F.cross_entropy(model(images), labels).backward()
+        for images, labels in peer.batches_of(manager.current_step()):
+            (F.cross_entropy(model(images), labels) / peer.micro_batches).backward()
         manager.allreduce(gradient).wait()
         if manager.should_commit():
             optimizer.step()
-            journal.note(manager.current_step(), manager.num_participants() * len(labels))
+            journal.note(manager.current_step(), manager.num_participants() * share)
         else:
             journal.note(manager.current_step() + 1, 0)
+        peer.first_step_at = peer.first_step_at or time.time()
+        peer.step_seconds.append(time.perf_counter() - started)
+    parts.write_measured(peer.out / f"rank{peer.rank}.json", peer.step_seconds, peer.first_step_at)
     peer.save_weights(model)
     os._exit(0)  # the threads of torchft would hold it up
 

@@ -7,7 +7,6 @@ as an object, and the driver averages them. Plainly written, as in the systems o
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from dataclasses import replace
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bench.peers.parts import Peer
+from bench.peers.parts import Peer, write_measured
 from bench.procfs import peak_memory_mib
 from lockstep.data import open_dataset
 from lockstep.request import find_recipe
@@ -39,6 +38,11 @@ class Trainer:
         self._model = self._peer.model().train()
         self._optimizer = self._peer.optimizer(self._model)
         self._batches = self._peer.batches()
+        self._first_step_at = 0.0
+
+    def measured(self) -> tuple[float, float]:
+        """When its first step was done, and the most memory that it had, in MiB."""
+        return self._first_step_at, peak_memory_mib("self")
 
     def weights(self) -> Weights:
         return {name: tensor.numpy() for name, tensor in self._model.state_dict().items()}
@@ -50,6 +54,7 @@ class Trainer:
             for images, labels in islice(self._batches, self._peer.micro_batches):
                 (F.cross_entropy(self._model(images), labels) / self._peer.micro_batches).backward()
             self._optimizer.step()
+            self._first_step_at = self._first_step_at or time.time()
         return self.weights()
 
 
@@ -76,8 +81,9 @@ def main() -> None:
         found: Any = ray.get([trainer.train.remote(shared, given.local_steps) for trainer in trainers])
         weights = {name: sum(one[name] for one in found) / given.world for name in weights}
         step_seconds += [(time.perf_counter() - started) / given.local_steps] * given.local_steps
-    measured = {"step_seconds": step_seconds, "peak_mib": peak_memory_mib("self")}
-    given.out.write_text(json.dumps(measured))
+    measured: Any = ray.get([trainer.measured.remote() for trainer in trainers])
+    first_step_at, peak_mib = max(at for at, _ in measured), max(peak for _, peak in measured)
+    write_measured(given.out, step_seconds, first_step_at, peak_mib)
     ray.shutdown()
 
 

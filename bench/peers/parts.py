@@ -26,7 +26,7 @@ from lockstep import models, parent
 from lockstep.config import Recipe
 from lockstep.data import open_dataset
 from lockstep.data.order import samples_of_leaf
-from lockstep.data.source import Batch, Dataset
+from lockstep.data.source import Batch, Dataset, layout_of
 from lockstep.preprocess import standardize
 from lockstep.request import find_recipe
 
@@ -43,6 +43,8 @@ class Peer:
     """The file for its measurements; a directory for those who are killed, which they share."""
     dataset: Dataset
     step_seconds: list[float] = field(default_factory=list)
+    first_step_at: float = 0.0
+    """When the first step was done, in seconds since 1970."""
 
     @property
     def micro_batches(self) -> int:
@@ -75,21 +77,26 @@ class Peer:
                 ahead.extend(pool.submit(self._read, *key) for key in islice(keys, 1))
                 yield prepared(batch)
 
+    def batches_of(self, step: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """My micro-batches of a step; for loops whose steps repeat or leap."""
+        return (prepared(self._read(step, leaf)) for leaf in self._leaves())
+
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """My micro-batch of a step, of which I have one; for loops whose steps repeat or leap."""
-        (leaf,) = self._leaves()
-        return prepared(self._read(step, leaf))
+        """My micro-batch of a step, of which I have one."""
+        (batch,) = self.batches_of(step)
+        return batch
 
     def timed_steps(self) -> Iterator[int]:
         """The steps; what the loop does in each is timed."""
         for step in range(self.num_steps):
             start = time.perf_counter()
             yield step
+            self.first_step_at = self.first_step_at or time.time()
             self.step_seconds.append(time.perf_counter() - start)
 
     def finish(self) -> None:
         """Hand the measurements back to the benchmark."""
-        self.out.write_text(json.dumps({"step_seconds": self.step_seconds, "peak_mib": peak_memory_mib("self")}))
+        write_measured(self.out, self.step_seconds, self.first_step_at)
 
     def save_weights(self, model: nn.Module) -> None:
         """Hand the final weights back, at once or not at all."""
@@ -103,7 +110,13 @@ class Peer:
     def _read(self, step: int, leaf: int) -> Batch:
         r = self.recipe
         source = self.dataset.train
-        return source.fetch(samples_of_leaf(r.seed, len(source), r.global_batch, r.leaves, step, leaf))
+        return source.fetch(samples_of_leaf(r.seed, layout_of(source), r.global_batch, r.leaves, step, leaf))
+
+
+def write_measured(out: Path, step_seconds: list[float], first_step_at: float, peak_mib: float | None = None) -> None:
+    """What `contestants.PeerRun` is made of; the memory is that of this process unless it is said."""
+    peak_mib = peak_memory_mib("self") if peak_mib is None else peak_mib
+    out.write_text(json.dumps({"step_seconds": step_seconds, "peak_mib": peak_mib, "first_step_at": first_step_at}))
 
 
 def prepared(batch: Batch) -> tuple[Tensor, Tensor]:
