@@ -4,14 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 
-.PHONY: help setup demo test check format bench bench-accuracy soak clean
+.PHONY: help setup demo test check docs format bench bench-accuracy soak clean
 
 help:
 	@echo "make demo    train the demo with 1 worker, 2 workers and a killed one, and compare (about two minutes)"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, direction of imports"
-	@echo "make bench   measure against peers; writes bench/out/ and bench/RESULTS.md"
-	@echo "make bench-accuracy DATA=DIR   time to accuracy on CIFAR-10, some hours"
+	@echo "make docs    the documentation as a site, in site/; a warning is an error"
+	@echo "make bench   the comparison with peers, at most an hour; goes on where it was interrupted; bench/RESULTS.md"
+	@echo "make bench-accuracy DATA=DIR   time to accuracy on CIFAR-10, some hours; goes on likewise"
 	@echo "make soak    the tests that take many minutes"
 	@echo "make setup   the environment with all development tools, in $(VENV)"
 
@@ -40,6 +41,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m sphinx -q -W --keep-going docs site
+	@echo "open site/index.html"
+
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -49,10 +54,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 bench-accuracy: $(VENV)/.dev
-	$(BIN)/python -m bench --data '$(DATA)' fast-cifar10 tutorial-resnet18 resnet50-6n2
+	$(BIN)/python -m bench --data '$(DATA)' time-to-accuracy fast-cifar10 tutorial-resnet18 resnet50-6n2
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_OPTIONS)
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
