@@ -194,8 +194,9 @@ class Evaluation:
     """Images that are evaluated in one piece; belongs to the bits of the reported loss."""
     max_leaves: int = 0
     """Evaluate only the first so many pieces; 0 means the whole test set."""
-    views: Literal["one", "mirror"] = "one"
-    """"mirror": logits are the mean of those of an image and its mirror image, at twice the cost."""
+    views: Literal["one", "mirror", "shifted"] = "one"
+    """"mirror": logits are the mean of those of an image and its mirror image, at twice the cost; "shifted": half of
+    them are those, half are of both shifted by a pixel, up and left or down and right, at six times the cost."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,11 +111,30 @@ def evaluate_leaf(
 
 
 def seen(replica: Replica, images: Tensor, odd: bool) -> Tensor:
-    """The logits of images, or the mean of those of each image and its mirror image."""
-    logits = replica.logits(images, None, odd=odd)
-    if replica.recipe.evaluation.views == "one":
-        return logits
-    return (logits + replica.logits(images.flip(-1), None, odd=odd)) / 2
+    """The logits of images, or the mean over as many views of them as the recipe wants."""
+
+    def both_sides(images: Tensor) -> Tensor:
+        return (replica.logits(images, None, odd=odd) + replica.logits(images.flip(-1), None, odd=odd)) / 2
+
+    match replica.recipe.evaluation.views:
+        case "one":
+            return replica.logits(images, None, odd=odd)
+        case "mirror":
+            return both_sides(images)
+        case "shifted":
+            aside = both_sides(shifted(images, 1)) + both_sides(shifted(images, -1))
+            return (both_sides(images) + aside / 2) / 2
+
+
+def shifted(images: Tensor, pixels: int) -> Tensor:
+    """Moved by so many pixels down and to the right; what comes in is the image mirrored at its edge."""
+    import torch
+
+    for axis in (-2, -1):
+        last = images.shape[axis] - 1
+        places = [last - abs(last - abs(place - pixels)) for place in range(last + 1)]
+        images = images.index_select(axis, torch.tensor(places, device=images.device))
+    return images
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def _with_preprocessing(found: Trained) -> nn.Module:
     preprocess = Preprocess(recipe.data, dataset, 1, torch.device("cpu"))
 
     class Seen(nn.Module):
-        """What evaluation does with an image, but for mirrored views."""
+        """What evaluation does with an image, but for further views."""
 
         def __init__(self) -> None:
             super().__init__()

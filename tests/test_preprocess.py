@@ -11,7 +11,7 @@ import torch
 from lockstep.config import Data, Evaluation
 from lockstep.data.source import in_order
 from lockstep.errors import UserError
-from lockstep.evaluate import evaluate_leaf, inference, seen
+from lockstep.evaluate import evaluate_leaf, inference, seen, shifted
 from lockstep.preprocess import side_at
 from tests.alone import set_up, tiny_recipe, train
 
@@ -81,12 +81,30 @@ def test_mirrored_views_are_the_mean_of_both_sides() -> None:
         assert not torch.allclose(replica.logits(images, None), mean, atol=1e-3)
 
 
-def test_evaluation_uses_the_mirrored_view() -> None:
+def test_shifted_views_have_the_weight_of_those_that_are_not() -> None:
+    recipe = replace(tiny_recipe(), evaluation=Evaluation(leaf_batch=8, views="shifted"))
+    replica, strategy, step = set_up(recipe)
+    images, _ = replica.device.put(strategy.read(step.leaf(0)), channels_last=True)
+    with inference(replica):
+        views = [shifted(images, pixels) for pixels in (0, 1, -1)]
+        centre, down, up = (replica.logits(v, None) + replica.logits(v.flip(-1), None) for v in views)
+        assert torch.allclose(seen(replica, images, odd=False), centre / 4 + down / 8 + up / 8, atol=1e-5)
+        assert not torch.allclose(seen(replica, images, odd=False), centre / 2, atol=1e-3)
+
+
+def test_a_shifted_image_is_mirrored_at_its_edge() -> None:
+    image = torch.arange(12, dtype=torch.uint8).view(1, 1, 3, 4)
+    assert shifted(image, 1).tolist() == [[[[5, 4, 5, 6], [1, 0, 1, 2], [5, 4, 5, 6]]]]
+    assert shifted(image, -1).tolist() == [[[[5, 6, 7, 6], [9, 10, 11, 10], [5, 6, 7, 6]]]]
+    assert torch.equal(shifted(image, 0), image)
+
+
+def test_evaluation_uses_the_views_of_the_recipe() -> None:
     from lockstep.data import open_dataset
 
     plain = tiny_recipe()
-    mirrored = replace(plain, evaluation=replace(plain.evaluation, views="mirror"))
+    recipes = [replace(plain, evaluation=replace(plain.evaluation, views=v)) for v in ("one", "mirror", "shifted")]
     test = open_dataset(plain.data, plain.seed).test
     assert len(test.fetch(in_order(0, 4)).labels) == 4
-    losses = [evaluate_leaf(train(recipe), test, recipe.evaluation, 0).loss for recipe in (plain, mirrored)]
-    assert losses[0] != losses[1]
+    losses = [evaluate_leaf(train(recipe), test, recipe.evaluation, 0).loss for recipe in recipes]
+    assert len(set(losses)) == 3
