@@ -56,12 +56,25 @@ def orthogonal_update(weight: Tensor, gradient: Tensor, buffer: Tensor, group: d
 
 
 def orthogonalized(matrix: Tensor, rounds: int) -> Tensor:
-    """About U V^T of the singular value decomposition U S V^T, by products of matrices alone (Newton and Schulz)."""
+    """About U V^T of the singular value decomposition U S V^T, by products of matrices alone (Newton and Schulz).
+
+    Every round multiplies from the left by a polynomial of the matrix times its transpose, which for kernels is far
+    smaller than the matrix itself: so the rounds are done with the small one, and the large one is multiplied once.
+    """
     if len(matrix) > matrix[0].numel():
         return orthogonalized(matrix.T, rounds).T
-    a, b, c = COEFFICIENTS
     matrix = matrix / (matrix.norm() + SMALLEST_NORM)
-    for _ in range(rounds):
-        gram = matrix @ matrix.T
-        matrix = torch.addmm(matrix, torch.addmm(gram, gram, gram, beta=b, alpha=c), matrix, beta=a)
-    return matrix
+    gram = matrix @ matrix.T
+    total = factor = _polynomial(gram)
+    for _ in range(rounds - 1):
+        gram = factor @ gram @ factor
+        factor = _polynomial(gram)
+        total = factor @ total
+    return total @ matrix
+
+
+def _polynomial(gram: Tensor) -> Tensor:
+    a, b, c = COEFFICIENTS
+    found = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+    found.diagonal().add_(a)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lockstep.muon import Muon, orthogonalized
+from lockstep.muon import COEFFICIENTS, Muon, orthogonalized
 
 
 def test_singular_values_come_near_one_and_directions_stay() -> None:
@@ -18,6 +18,17 @@ def test_singular_values_come_near_one_and_directions_stay() -> None:
     # In the basis of the old singular vectors it is diagonal: the directions are the same.
     inner = u.T @ found @ vh.T
     assert (inner - inner.diag().diag()).abs().max() < 1e-4
+
+
+def test_the_rounds_are_those_of_newton_and_schulz() -> None:
+    """As the paper has them, each with the large matrix."""
+    found = matrix = torch.randn(12, 40, generator=torch.Generator().manual_seed(0))
+    found = found / found.norm()
+    a, b, c = COEFFICIENTS
+    for rounds in range(1, 6):
+        gram = found @ found.T
+        found = a * found + (b * gram + c * gram @ gram) @ found
+        assert torch.allclose(orthogonalized(matrix, rounds), found, atol=1e-5)
 
 
 def test_a_tall_matrix_is_treated_as_its_transpose() -> None:
