@@ -31,11 +31,12 @@ from lockstep.request import Request, find_recipe, resolve
 
 def main() -> None:
     given = arguments()
-    asked = Request(data=given.data, seed=given.seed, steps=given.steps, epochs=given.epochs)
+    asked = Request(data=given.data, seed=given.seed, steps=given.steps, epochs=given.epochs, precision=given.precision)
     recipe = resolve(find_recipe(given.recipe), asked)
     if given.evaluate_every is not None:
         recipe = replace(recipe, evaluation=replace(recipe.evaluation, every_steps=given.evaluate_every))
-    dataset, device = open_dataset(recipe.data, recipe.seed), Device("cpu", given.threads or recipe.threads)
+    dataset = open_dataset(recipe.data, recipe.seed)
+    device = Device("cpu", given.threads or recipe.threads, recipe.precision)
     num_steps = recipe.steps or steps_of_epochs(recipe.epochs or 0, len(dataset.train), recipe.global_batch)
     parts = Replica(recipe, dataset, num_steps, device)  # for model, preprocessing and schedule; it never sees a leaf
     model = parts.model if given.world == 1 else distributed(parts, given)
@@ -47,7 +48,9 @@ def main() -> None:
         images, labels = device.put(dataset.train.fetch(samples), recipe.channels_last)
         images = parts.preprocess.resize(parts.preprocess.normalize(images), step)
         optimizer.zero_grad()
-        mixing.loss(model(images), labels, None, recipe.label_smoothing).backward()
+        with device.arithmetic():
+            logits = model(images)
+        mixing.loss(logits.float(), labels, None, recipe.label_smoothing).backward()
         optim.update(optimizer, recipe.optimizer, parts.learning_rate, step)
         done, every = step + 1, recipe.evaluation.every_steps
         is_over = done == num_steps or is_time_up(given.started + 60 * given.minutes)
@@ -78,6 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--evaluate-every", type=int, metavar="STEPS")
+    parser.add_argument("--precision", help="that of the recipe by default")
     parser.add_argument("--threads", type=int, help="those of the recipe by default")
     parser.add_argument("--minutes", type=float, default=1e9, help="evaluate and end when so much time is up")
     parser.add_argument("--started", type=float, required=True, help="when the clock began, in seconds since 1970")
