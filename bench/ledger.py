@@ -51,3 +51,16 @@ class Ledger:
         """The session is over; the next one begins anew."""
         self.entries, self.seconds = {}, {}
         self._path.unlink(missing_ok=True)
+
+
+def opened(path: Path, identity: Mapping[str, Any], fresh: bool, whose: str = "") -> Ledger:
+    """That of a session that was interrupted, unless it is not wanted; why it is not gone on with is said."""
+    if fresh:
+        path.unlink(missing_ok=True)
+    ledger = Ledger(path, identity)
+    if ledger.dropped:
+        print(
+            f"{whose}an earlier session is not gone on with, because of another {', another '.join(ledger.dropped)}",
+            flush=True,
+        )
+    return ledger

@@ -13,7 +13,7 @@ from typing import Any
 from bench import results, sidebyside
 from bench.feeding import LOADS
 from bench.kills import KILLS
-from bench.ledger import Ledger
+from bench.ledger import Ledger, opened
 from bench.plan import Comparison, Measurement, carry_out, seconds_left
 from bench.speed import SPEED
 
@@ -44,17 +44,10 @@ def run(out: Path, page: Path, quick: bool, fresh: bool, command: str, order: li
 
 def open_ledger(path: Path, machine: Mapping[str, Any], quick: bool, fresh: bool) -> Ledger:
     """That of a session that was interrupted, unless it was another code, another machine, or is not wanted."""
-    if fresh:
-        path.unlink(missing_ok=True)
     same = ("processor", "cores", "system", "python", "torch")
     commit = str(machine["commit"]).partition(" ")[0]
-    ledger = Ledger(path, {**{key: machine[key] for key in same}, "commit": commit, "quick": quick})
-    if ledger.dropped:
-        print(
-            f"an earlier session is not gone on with, because of another {', another '.join(ledger.dropped)}",
-            flush=True,
-        )
-    elif ledger.entries:
+    ledger = opened(path, {**{key: machine[key] for key in same}, "commit": commit, "quick": quick}, fresh)
+    if ledger.entries:
         print(
             f"going on with {len(ledger.entries)} measurements of an earlier session; --fresh begins anew", flush=True
         )

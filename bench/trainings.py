@@ -1,5 +1,5 @@
 """Trainings to an accuracy, by Lockstep, by DDP and by a bare loop. They take long: what is finished is remembered, and
-an interrupted benchmark goes on with the next one."""
+an interrupted session goes on with the next one (`session.py`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench import contestants, results
+from bench import contestants
 from bench.contestants import PEER_VARIABLES
 from bench.ledger import Ledger
-from bench.results import ROOT
 from lockstep import checkpoint, metrics
 from lockstep.rundirectory import RunDirectory
 
 DATA_VARIABLE = "LOCKSTEP_BENCH_DATA"
 LIMIT_SECONDS = 4 * 3600.0
+NATIVE_BF16 = {"avx512_bf16", "amx_bf16"}
+"""What /proc/cpuinfo says of a processor that multiplies in bf16 itself; elsewhere it is slower than fp32."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,12 @@ class Trained:
 
 
 class Memory:
-    """The trainings of one benchmark that are finished, as long as it is not over."""
+    """The trainings of one benchmark that are finished, as long as the session is not over."""
 
-    def __init__(self, name: str, quick: bool, path: Path | None = None) -> None:
-        machine = results.describe_machine()
-        # Not the commit: a benchmark of hours may span several, and a training says itself what it has reached.
-        identity = {key: machine[key] for key in ("processor", "cores", "python", "torch")}
-        folder = ROOT / "bench" / "out" / ("quick" if quick else "")
-        self._ledger = Ledger(path or folder / f"{name}-session.json", identity | {"data": data(), "quick": quick})
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.seconds_before = sum(ledger.seconds.values())
+        """What was spent on them before the session was interrupted."""
 
     def recall(self, key: str, train: Callable[[], Trained]) -> Trained:
         """From the file, or by training now."""
@@ -57,9 +56,12 @@ class Memory:
         plain = dict(self._ledger.entries[key])
         return Trained(**plain | {"course": tuple(tuple(one) for one in plain["course"])})
 
-    def forget(self) -> None:
-        """The benchmark is over."""
-        self._ledger.close()
+
+def fastest_precision(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What everyone trains in where time is compared: a choice of the machine, not of a contestant."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return "bf16" if NATIVE_BF16.intersection(flags) else "fp32"
 
 
 def lockstep(directory: Path, recipe: str, workers: int, options: tuple[str, ...]) -> Trained:
