@@ -37,6 +37,7 @@ from bench.strategies import dense60m_strategies, resnet20_strategies, straggler
 from bench.throughput import one_worker, two_workers
 from bench.trainings import Memory
 from bench.verification import verification
+from bench.waiting import imagenet_waiting
 from bench.weights import weights_as_data
 
 Benchmark = Callable[[bool, Path, Say], Result]
@@ -88,7 +89,7 @@ ACCURACY: dict[str, Remembering] = {
 
 IMAGES: dict[str, Benchmark] = {
     "decode": images.decode,
-    "imagenet-waiting": images.imagenet_waiting,
+    "imagenet-waiting": imagenet_waiting,
     "s3-loading": s3_loading,
 }
 """These need real images, and `pip install -e .[imagenet]`: only those that are named are run."""

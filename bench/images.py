@@ -1,14 +1,12 @@
-"""Large images: how fast they are decoded next to others, and whether training waits for them.
+"""Large images: how fast they are decoded next to others. Whether training waits for them is in `waiting.py`.
 
 Both need real images: tars of JPEGs and a file of labels beside them, in the directory that `--images` names.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
-import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +18,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench import contestants
 from bench.peers.converted import convert
+from bench.plan import is_there
 from bench.ratio import MIN_ROUNDS, Target, paired
 from bench.results import Figure, Result
 from bench.rounds import Contestant, Say, interleaved
-from lockstep import metrics
 from lockstep.config import Data
 from lockstep.data import decode as decoding
 from lockstep.data import framing
@@ -43,8 +40,10 @@ LOADER, WEBDATASET = "torch DataLoader + Pillow, one process", "WebDataset, one 
 LITDATA = "LitData + Pillow, one process"
 THREADS, PROCESSES = f"Lockstep, {CORES} threads", f"Lockstep, {CORES} processes"
 
-WAITING_TARGET = Target(0.02, at_least=False)
 DECODING_TARGET = Target(1.8, at_least=True)
+
+OPENCV, SIMPLEJPEG = "OpenCV, the whole file decoded and no more", "simplejpeg, the whole file decoded and no more"
+"""The floor: what a decoder of JPEGs takes before anything is cut."""
 
 Cut = tuple[bytes, Window]
 
@@ -90,6 +89,18 @@ def pillow(cut: Cut) -> Pixels:
     return np.array(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, box=box))
 
 
+def bare_opencv(cut: Cut) -> object:
+    import cv2
+
+    return cv2.imdecode(np.frombuffer(cut[0], dtype=np.uint8), cv2.IMREAD_COLOR)
+
+
+def bare_simplejpeg(cut: Cut) -> object:
+    import simplejpeg  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    return simplejpeg.decode_jpeg(cut[0])
+
+
 class Files:
     """A data set for a DataLoader."""
 
@@ -112,16 +123,22 @@ def decode(quick: bool, scratch: Path, say: Say) -> Result:
         LOADER: _loader(wanted),
         THREADS: _threads(wanted),
         PROCESSES: _processes(wanted),
+        OPENCV: _timed(lambda: [bare_opencv(cut) for cut in wanted], len(wanted)),
     }
     notes = [
         f"One process and one core each but for those with {CORES}. All cut the same windows, but WebDataset, whose "
-        "order is another, one of the same shape."
+        "order is another, one of the same shape. Who decodes whole files and no more shows what is left for cropping "
+        "and scaling; Lockstep decodes at a smaller scale where the window is large enough."
     ]
-    if importlib.util.find_spec("webdataset") is not None:
+    if is_there("simplejpeg"):
+        runs[SIMPLEJPEG] = _timed(lambda: [bare_simplejpeg(cut) for cut in wanted], len(wanted))
+    else:
+        notes.append("simplejpeg was not installed.")
+    if is_there("webdataset"):
         runs[WEBDATASET] = _webdataset(len(wanted))
     else:
         notes.append("WebDataset was not installed.")
-    if importlib.util.find_spec("litdata") is not None:
+    if is_there("litdata"):
         runs[LITDATA] = _litdata(wanted, scratch / "converted")
         notes.append("LitData reads chunks that it had made of the files before the clock started.")
     else:
@@ -136,6 +153,11 @@ def decode(quick: bool, scratch: Path, say: Say) -> Result:
         if name in samples
     ]
     figures.append(Figure("threads / processes", "ratio", paired(samples[THREADS], samples[PROCESSES])))
+    figures += [
+        Figure(f"{name} / Pillow, decoded and cut", "ratio", paired(samples[name], samples[PILLOW]))
+        for name in (OPENCV, SIMPLEJPEG)
+        if name in samples
+    ]
     return Result(
         name="decode",
         question="Real ImageNet files, decoded and cut at random to 224 x 224: how many a second?",
@@ -200,43 +222,3 @@ def frame_like_ours(image: Image.Image) -> Pixels:
     window = framing.random_resized([0.5] * framing.NUM_WORDS, *image.size)
     box = (window.left, window.top, window.left + window.width, window.top + window.height)
     return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR, box=box))
-
-
-def imagenet_waiting(quick: bool, scratch: Path, say: Say) -> Result:
-    """ResNet-18 at 224 from tars of this host, two workers: what of a step is waiting for data in the second epoch."""
-    rounds = 1 if quick else MIN_ROUNDS
-    shares: list[float] = []
-    speeds: list[float] = []
-    for number in range(rounds):
-        rows = _train(scratch / f"round{number}", quick)
-        shares.append(waiting_share(rows))
-        speeds.append(float(np.median([row["images_per_second"] for row in rows])))
-        say(f"round {number + 1}/{rounds}: {shares[-1]:.2%} of a step is waiting, {speeds[-1]:.1f} images/s")
-    return Result(
-        name="imagenet-waiting",
-        question="ResNet-18 at 224 x 224 with two workers, real images in tars: what share of a step does the first "
-        "worker wait for data, in epoch 2?",
-        figures=[Figure("waiting for data", "share", shares, WAITING_TARGET)],
-        measured=[Figure("training", "images/s", speeds)],
-    )
-
-
-def waiting_share(rows: list[metrics.Row]) -> float:
-    spans = [row["spans"] for row in rows]
-    return float(sum(one.get("data", 0.0) for one in spans) / sum(sum(one.values()) for one in spans))
-
-
-def _train(path: Path, quick: bool) -> list[metrics.Row]:
-    """The rows of the second epoch."""
-    batch, leaves, side = (32, 4, 224) if not quick else (16, 2, 64)
-    path.mkdir(parents=True)
-    command = [sys.executable, "-m", "lockstep", "train", "imagenet-resnet50-modern", "--data", str(shards()[0].parent)]
-    command += [option for file in sorted(directory().rglob("train.txt"))[:1] for option in ("--labels", str(file))]
-    command += ["--set", "model.depth=18", "--set", f"data.side={side}", "--hold-out", "20", "--workers", "2"]
-    command += ["--batch-size", str(batch), "--leaves", str(leaves), "--epochs", "2", "--set", "log_every=1"]
-    command += ["--set", "evaluation.max_leaves=1", "--set", "evaluation.leaf_batch=10", "--run", str(path / "run")]
-    started = time.time()
-    with contestants.started_process(command, path / "log") as process:
-        contestants.finish(process, path / "log", started)
-    rows = [row for row in metrics.read(path / "run" / "metrics.jsonl") if row["kind"] == "train"]
-    return rows[len(rows) // 2 :]
