@@ -28,11 +28,19 @@ SUPERVISION_TARGET = Target(0.01, at_least=False)
 WAITING_FOR_DATA_TARGET = Target(0.01, at_least=False)
 
 DATA_WORKERS = 2
+CROPS_AND_FLIPS = ("--data", "shapes", "--set", "data.crop_padding=4", "--set", "data.flip=true")
+"""Those of the ResNets for CIFAR-10, on images from files in CIFAR's binary format."""
 DATA: dict[str, tuple[str, ...]] = {
-    "crops and flips": (),
-    "crops, flips, TrivialAugment and cutout": ("--set", "data.policy=trivial", "--set", "data.cutout=16"),
+    "crops and flips": CROPS_AND_FLIPS,
+    "crops, flips, TrivialAugment and cutout": (
+        *CROPS_AND_FLIPS,
+        "--set",
+        "data.policy=trivial",
+        "--set",
+        "data.cutout=16",
+    ),
 }
-"""What is done to images from CIFAR's binary files while their share of a step is taken."""
+"""What is done to the images while their share of a step is taken."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ def accounting(quick: bool, scratch: Path, say: Say) -> Result:
         for workers, found in accounts.items():
             found.append(account(place / str(workers), workers, log_every))
         for what, options in DATA.items():
-            reading[what].append(account(place / what, DATA_WORKERS, log_every, ("--data", "shapes", *options)))
+            reading[what].append(account(place / what, DATA_WORKERS, log_every, options))
         newest = [_summary(workers, found[-1]) for workers, found in accounts.items()]
         newest += [f"{what} {found[-1].data / found[-1].total:.2%}" for what, found in reading.items()]
         say(f"round {number + 1}/{rounds}: " + ", ".join(newest))
