@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -31,10 +30,15 @@ from lockstep.request import Request, find_recipe, resolve
 
 def main() -> None:
     given = arguments()
-    asked = Request(data=given.data, seed=given.seed, steps=given.steps, epochs=given.epochs, precision=given.precision)
+    asked = Request(
+        data=given.data,
+        seed=given.seed,
+        steps=given.steps,
+        epochs=given.epochs,
+        precision=given.precision,
+        settings=given.set,
+    )
     recipe = resolve(find_recipe(given.recipe), asked)
-    if given.evaluate_every is not None:
-        recipe = replace(recipe, evaluation=replace(recipe.evaluation, every_steps=given.evaluate_every))
     dataset = open_dataset(recipe.data, recipe.seed)
     device = Device("cpu", given.threads or recipe.threads, recipe.precision)
     num_steps = recipe.steps or steps_of_epochs(recipe.epochs or 0, len(dataset.train), recipe.global_batch)
@@ -80,7 +84,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--epochs", type=float)
-    parser.add_argument("--evaluate-every", type=int, metavar="STEPS")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as `lockstep train` has it")
     parser.add_argument("--precision", help="that of the recipe by default")
     parser.add_argument("--threads", type=int, help="those of the recipe by default")
     parser.add_argument("--minutes", type=float, default=1e9, help="evaluate and end when so much time is up")

@@ -40,8 +40,8 @@ def fast_cifar10() -> Recipe:
         label_smoothing=0.2,
         global_batch=_BATCH,
         leaves=8,
-        epochs=7,
-        evaluation=Evaluation(leaf_batch=250, views="mirror"),
+        epochs=13,
+        evaluation=Evaluation(leaf_batch=250, views="shifted"),
         checkpoints=Checkpoints(every_seconds=300.0),
     )
 

@@ -105,11 +105,11 @@ def test_everyone_has_the_same_precision_on_the_way_to_an_accuracy(
 ) -> None:
     fake = FakeTrainings(monkeypatch, precision)
     result = accuracy.time_to_accuracy(False, tmp_path, fake.say, fake.memory(tmp_path))
-    alike = f"--epochs 2.0 --precision {precision}"
+    alike, often = f"--epochs 2.0 --precision {precision}", "--set evaluation.every_steps=24 --set evaluation.views=one"
     assert fake.calls[:3] == [
-        f"lockstep fast-cifar10 2 {alike} --seed 0 --set evaluation.every_steps=24",
-        f"plain fast-cifar10 seed 0, 1 processes {alike} --evaluate-every 24",
-        f"plain fast-cifar10 seed 0, 2 processes {alike} --evaluate-every 24",
+        f"lockstep fast-cifar10 2 {alike} --seed 0 {often}",
+        f"plain fast-cifar10 seed 0, 1 processes {alike} {often}",
+        f"plain fast-cifar10 seed 0, 2 processes {alike} {often}",
     ]
     assert len(fake.calls) == 3 * MIN_ROUNDS
     assert f"computes in {precision}" in result.question
