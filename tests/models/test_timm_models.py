@@ -67,13 +67,14 @@ def test_a_model_of_timm_trains_to_the_same_bits_twice() -> None:
     assert train(recipe).digest() == train(recipe).digest()
 
 
+@pytest.mark.timeout(300)  # every process imports timm
 @pytest.mark.usefixtures("timm")
 def test_workers_train_a_model_of_timm_to_one_digest(lockstep: Command) -> None:
     """With the real command: nobody has imported torchvision before, which may have been built for another torch."""
     evaluation = ["--set", "evaluation.max_leaves=1", "--set", "evaluation.leaf_batch=4"]
     small = ["--steps", "1", "--leaves", "2", "--batch-size", "4", *evaluation]
     options = ["demo", "--model", "timm:resnet10t", "--set", "model.drop_rate=0.2", *small]
-    one, two = (digest_in(lockstep("train", *options, "--workers", str(workers))) for workers in (1, 2))
+    one, two = (digest_in(lockstep("train", *options, "--workers", str(n), timeout=150)) for n in (1, 2))
     assert one == two
 
 
