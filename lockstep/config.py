@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from lockstep.choices import refuse_unknown_names
 from lockstep.errors import UserError, unknown
 
 FORMAT_VERSION = 1
@@ -366,6 +367,7 @@ def recipe_from_plain(plain: Any, where: str) -> Recipe:
 
 def _convert(plain: Any, cls: type[Any], where: str) -> Any:
     _refuse_unknown_keys(plain, cls, where)
+    refuse_unknown_names(plain, cls, where)
     try:
         return msgspec.convert(plain, cls)
     except msgspec.ValidationError as error:

@@ -35,9 +35,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names) or 'none'}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The known name that was probably meant; a `cutoff` nearer to 1 is for where anything else may have been meant."""
     names = sorted(known)
     # A part of a dotted name counts as near: `lr` for `schedule.lr`.
-    close = [one for one in names if one.endswith(f".{name}")] or difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    close = [one for one in names if one.endswith(f".{name}")] or difflib.get_close_matches(name, names, 1, cutoff)
     return close[0] if close else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep import api, extraction, notebook
 from lockstep import progress as displays
+from lockstep.choices import refuse_unknown_names
 from lockstep.config import Recipe
 from lockstep.errors import unknown
 from lockstep.rank import take_part
@@ -81,6 +82,7 @@ def _request(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Re
     for name in given:
         if name not in known:
             raise unknown("option", name, known)
+    refuse_unknown_names(given, Request, "")
     return Request(**given, settings=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()])
 
 

@@ -118,9 +118,9 @@ class _Reader:
     def _convert(self, whole: dict[str, Any]) -> Recipe:
         try:
             return recipe_from_plain(whole, "")
-        except UserError as error:  # it names the key: `at `schedule.lr``
+        except UserError as error:  # it names the key: `at `schedule.lr`` or `value of schedule.name`
             message = str(error).removeprefix(": ")
-            key = re.search(r"at `([\w.]+)", message)
+            key = re.search(r"(?:at `|value of )([\w.]+)", message)
             raise self._error(tuple(key[1].split(".")) if key else (), message) from None
 
     def _place(self, whole: dict[str, Any], plain: dict[str, Any]) -> None:

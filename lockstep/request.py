@@ -14,7 +14,7 @@ from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, own, paths
 from lockstep.data.storage import is_url
-from lockstep.errors import UserError, unknown
+from lockstep.errors import UserError, nearest, unknown
 from lockstep.exchange import tree
 from lockstep.loggers import check_loggers, names_of
 from lockstep.recipes import RECIPES
@@ -43,27 +43,27 @@ class Request:
     epochs: float | None = None
     stop_at: int | None = None
     scale: float | None = None
-    precision: str | None = None
+    precision: Literal["fp32", "bf16", "tf32"] | None = None
     compile: bool | None = None
     channels_last: bool | None = None
     seed: int | None = None
     threads: int | None = None
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     strategy: str | None = None
     servers: int | None = None
     backup: int | None = None
-    late: str | None = None
+    late: Literal["wait", "drop"] | None = None
     wait_for: int | None = None
     local_steps: int | None = None
-    outer: str | None = None
+    outer: Literal["none", "nesterov"] | None = None
     max_staleness: int | None = None
     engine: str | None = None
     address: str | None = None
-    placement: str | None = None
+    placement: Literal["any", "spread", "pack"] | None = None
     cpus_per_worker: int | None = None
     listen: str | None = None
     min_workers: int | None = None
-    evaluator: str | None = None
+    evaluator: Literal["none", "own", "shared"] | None = None
     tensorboard: bool = True
     loggers: list[str] | None = None
     histograms_every: int | None = None
@@ -108,7 +108,9 @@ def _with_data(data: Data, asked: str) -> Data:
         return replace(data, source=asked, path=None, eval_path=None)
     _check_own(data, "path", "--data")
     if not is_url(asked) and data.source != "imagenet":
-        _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
+        close = nearest(asked, EMBEDDED, cutoff=0.7)
+        hint = f"did you mean {close!r}? " if close is not None else ""
+        _check_path(asked, f"{hint}give the directory of the data with --data, or one of {', '.join(EMBEDDED)}")
     return replace(data, source="cifar10" if data.source in EMBEDDED else data.source, path=asked, eval_path=None)
 
 
@@ -121,11 +123,11 @@ def _check_own(data: Data, key: str, option: str) -> None:
         )
 
 
-def _check_path(asked: str, what: str) -> None:
+def _check_path(asked: str, advice: str) -> None:
     try:
         paths.expand(asked)
     except UserError as error:
-        raise UserError(f"{error}: give {what}") from None
+        raise UserError(f"{error}: {advice}") from None
 
 
 def with_data(data: Data, request: Request) -> Data:
@@ -135,7 +137,7 @@ def with_data(data: Data, request: Request) -> Data:
     if request.eval_data is not None:
         _check_own(data, "eval_path", "--eval-data")
         if not is_url(request.eval_data) and data.source != "imagenet":
-            _check_path(request.eval_data, "the directory or the files of the test set with --eval-data")
+            _check_path(request.eval_data, "give the directory or the files of the test set with --eval-data")
         data = replace(data, eval_path=request.eval_data)
         if data.source == "imagenet":  # the recipe holds out samples where there is no test set
             data = replace(data, hold_out=0)
@@ -184,7 +186,7 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
         is_elsewhere = request.engine in engines.ENGINES and engines.ENGINES[request.engine].is_elsewhere
         recipe = replace(recipe, device="cuda" if wanted == "cuda" and is_elsewhere else device.choose(wanted))
     else:
-        recipe = replace(recipe, device=elsewhere if wanted == "auto" else wanted)  # type: ignore[arg-type]
+        recipe = replace(recipe, device=elsewhere if wanted == "auto" else wanted)
     if recipe.script is not None:
         check_recipe(recipe)
         return recipe
@@ -260,7 +262,7 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         **of_strategy,
         **of_engine,
         min_workers=_first_given(request.min_workers, stored.min_workers if stored else None, 0),
-        evaluator=request.evaluator or (stored.evaluator if stored else "none"),  # type: ignore[arg-type]
+        evaluator=request.evaluator or (stored.evaluator if stored else "none"),
         tensorboard=request.tensorboard,
         loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
         histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),

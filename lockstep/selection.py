@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep import checkpoint, initial, rundirectory
 from lockstep.config import Recipe
-from lockstep.errors import UserError
+from lockstep.errors import UserError, nearest
 from lockstep.goal import goal_of, own_goal
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
@@ -40,7 +40,9 @@ def _step_of(directory: RunDirectory, wanted: str | None) -> int | None:
             raise UserError(f"{directory.name} has not been evaluated yet, so none of its checkpoints is the best")
         return int(best["step"])
     if not wanted.isdecimal():
-        raise UserError(f"--checkpoint takes `best`, `last` or the number of a step, not {wanted!r}")
+        close = nearest(wanted, ("best", "last"))
+        hint = f": did you mean {close!r}?" if close is not None else ""
+        raise UserError(f"--checkpoint takes `best`, `last` or the number of a step, not {wanted!r}{hint}")
     return int(wanted)
 
 

@@ -131,7 +131,7 @@ def kill_at(boundary: int) -> None:
 
 
 def test_a_write_killed_at_any_boundary_leaves_a_good_checkpoint(tmp_path: Path) -> None:
-    """`kill -9` before and after everything that the writer does to a file."""
+    """F75: `kill -9` before and after everything that the writer does to a file."""
     found, boundary, status = [], 0, -1
     while status != 0:
         root = tmp_path / str(boundary)
@@ -156,6 +156,7 @@ def test_a_write_killed_at_any_boundary_leaves_a_good_checkpoint(tmp_path: Path)
 
 
 def test_a_redone_step_replaces_only_a_damaged_or_a_wrong_checkpoint(tmp_path: Path) -> None:
+    """F75: what is whole is written once."""
     first = checkpoint.write(tmp_path, snapshot(1))
     before = (first.path / "model.safetensors").stat().st_ino
     checkpoint.write(tmp_path, snapshot(1))

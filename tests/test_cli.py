@@ -122,7 +122,7 @@ def test_default_names_count_up_and_the_cost_of_odd_workers_is_said(lockstep: Co
     for number in (1, 2):
         result = lockstep("train", *arguments)
         assert result.returncode == 0, result.stderr
-        assert f"demo-{number}: 3 workers, 4 leaves of 4 images, 1 steps" in result.stderr
+        assert f"demo-{number}: 3 workers, 4 leaves of 4 images, 1 step; logs in " in result.stderr
         assert "3 workers share 4 leaves: as fast as 2" in result.stderr
         assert Path(f"runs/demo-{number}/config.json").exists()
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -14,6 +18,7 @@ from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.classic import resnet20_cifar10
 from lockstep.recipes.demo import demo
+from lockstep.request import find_recipe
 from lockstep.settings import with_settings
 
 
@@ -54,17 +59,72 @@ def test_another_model_starts_from_its_own_defaults() -> None:
         ("schedule=1", "group of settings"),
         ("schedule.lr=fast", "float"),
         ("leaves=2.5", "int"),
-        ("schedule.name=linear", "linear"),
         ("nothing.at.all=1", "unknown key"),
-        ("data.flip=sometimes", "sometimes"),
         ('optimizer.groups=[{"match": "*", "lrr": 1}]', "unknown key 'lrr': did you mean 'lr'"),
-        ("data.pad_mode=black", "black"),
-        ("data.policy=auto", "auto"),
     ],
 )
 def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         with_settings(demo(), [setting])
+
+
+def names_of(cls: type[Any]) -> Iterator[tuple[str, str]]:
+    """Every key that takes names, with one of them."""
+    for key, annotation in get_type_hints(cls).items():
+        if isinstance(annotation, type) and is_dataclass(annotation):
+            yield from ((f"{key}.{below}", name) for below, name in names_of(annotation))
+        for one in (annotation, *get_args(annotation)):
+            if get_origin(one) is Literal:
+                yield key, get_args(one)[-1]
+
+
+NAMES = dict(names_of(Recipe))
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_a_mistyped_name_gets_the_nearest_and_the_known_ones(key: str, workspace: Path) -> None:
+    """For every setting whose value is a name, by --set, in TOML and in JSON."""
+    wrong = f"{NAMES[key]}x"
+    sentence = rf"unknown value of {re.escape(key)} '{wrong}': did you mean '{NAMES[key]}'\? known are .*{NAMES[key]}"
+    with pytest.raises(UserError, match=f"^--set: {sentence}"):
+        with_settings(demo(), [f"{key}={wrong}"])
+    (workspace / "a.toml").write_text(f'base = "demo"\n{key} = "{wrong}"\n')
+    with pytest.raises(UserError, match=f"^a.toml, line 2: {sentence}"):
+        find_recipe("a.toml")
+    table, _, name = key.rpartition(".")
+    inner = f'{{\n"{name}": "{wrong}"}}'
+    (workspace / "a.json").write_text(f'{{"{table}": {inner}}}' if table else inner)
+    with pytest.raises(UserError, match=f"^a.json, line 2: {sentence}"):
+        find_recipe("a.json")
+
+
+def test_the_settings_that_are_names_are_found() -> None:
+    """The control of the test above."""
+    assert NAMES.keys() >= {"optimizer.name", "optimizer.decay", "schedule.name", "schedule.warmup_unit", "precision"}
+    assert NAMES.keys() >= {"data.policy", "data.flip", "evaluation.views", "device", "better"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("schedule.name=linear", "'linear': .*known are constant, cosine, step, triangular$"),
+        ("precision=16", "unknown value of precision '16': .*known are bf16, fp32, tf32$"),
+        ("precision=null", "unknown value of precision 'None'"),
+        ("data.flip=sometimes", "known are alternate, false, true$"),
+        ("data.flip=tru", "did you mean 'true'"),
+        ('data.policy=["rand"]', "known are none, rand, trivial$"),
+    ],
+)
+def test_what_is_no_name_gets_the_known_ones(setting: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        with_settings(demo(), [setting])
+
+
+def test_a_name_of_the_job_in_a_configuration_is_checked_too() -> None:
+    plain = to_plain(demo(), Job(workers=1))
+    plain["job"]["outer"] = "nestrov"
+    with pytest.raises(UserError, match=r"^here: unknown value of outer 'nestrov': did you mean 'nesterov'\?"):
+        from_plain(plain, "here")
 
 
 @pytest.mark.parametrize(

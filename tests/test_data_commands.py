@@ -35,7 +35,7 @@ def write_images(root: Path, synsets: int = 3, images: int = 4) -> list[bytes]:
 
 
 def test_index_says_what_there_is_and_where_it_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """F16, F17, F21"""
+    """F17, F21"""
     root = write_synsets(tmp_path / "train", 12)
     code, out, err = data(capsys, "index", root, "--key-prefix", "n000001")
     assert (code, err) == (0, "")

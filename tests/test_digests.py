@@ -11,6 +11,7 @@ import pytest
 from lockstep import metrics
 from tests.augmentations import EVERYTHING
 from tests.conftest import Command, digest_in
+from tests.data.test_cifar import write
 
 # Small enough for many runs: 8 leaves of 2 images, evaluated in uneven leaves.
 COMMON = ["--data", "shapes", "--leaves", "8", "--batch-size", "16", "--steps", "20", "--lr", "0.05"]
@@ -44,6 +45,18 @@ def test_augmented_training_does_not_depend_on_the_number_of_workers(lockstep: C
     assert all(result == results[1] for result in results.values()), results
     facts = json.loads(Path("runs/workers-1/environment.json").read_text())
     assert facts["pillow"] == PIL.__version__
+
+
+def test_the_fast_recipe_does_not_depend_on_the_number_of_workers(lockstep: Command) -> None:
+    """F59: Muon, weights from the images, alternating flips, and five steps at sides of 20, 20, 24, 24 and 32. The
+    control has 32 in all of them."""
+    write(Path("data"), train=60, test=20)
+    narrow = ["--leaves", "4", "--batch-size", "16", "--steps", "5", "--set", "model.width=4"]
+    fast = ["fast-cifar10", "--data", "data", *narrow, "--set", "evaluation.leaf_batch=7"]
+    one, two = (train(lockstep, fast, workers) for workers in (1, 2))
+    assert one == two
+    control = lockstep("train", *fast, "--set", "data.sizes=[[1, 32]]", "--workers", "1", "--run", "control")
+    assert digest_in(control) != one[0]
 
 
 def test_two_threads_give_other_bits(lockstep: Command) -> None:

@@ -77,7 +77,6 @@ def without(variables: dict[str, str], *names: str) -> dict[str, str]:
 def test_a_launcher_tells_a_process_its_place(
     variables: dict[str, str], launcher: str, rank: int, world: int, local_rank: int, address: str
 ) -> None:
-    """F60."""
     found = place(variables)
     shown = (found.launcher, found.rank, found.world, found.local_rank, found.address)
     assert shown == (launcher, rank, world, local_rank, address)
@@ -108,7 +107,6 @@ def test_a_launcher_tells_a_process_its_place(
     ],
 )
 def test_contradictions_are_one_sentence_that_names_the_variables(variables: dict[str, str], words: list[str]) -> None:
-    """F60."""
     with pytest.raises(UserError) as caught:
         place(variables)
     assert "\n" not in str(caught.value)

@@ -63,7 +63,7 @@ def starting(path: str | Path, **changes: Any) -> Recipe:
 
 
 def test_a_run_from_a_file_ends_on_one_digest_for_any_number_of_workers(lockstep: Command) -> None:
-    """F57: every worker reads the file; a run that goes on does not need it."""
+    """Every worker reads the file; a run that goes on does not need it."""
     save_file(network(num_classes=7).state_dict(), "w.safetensors")
     length = [*TINY, *CONSTANT, "--steps", "4"]
     one = lockstep("train", *length, "--init", "w.safetensors", "--workers", "1", "--run", "one")

@@ -69,7 +69,7 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
 
 @pytest.mark.timeout(240)
 def test_torchrun_gives_the_digest_of_an_undisturbed_run(workspace: Path, undisturbed: Undisturbed) -> None:
-    """F60: every rank takes part, and only rank 0 prints; the others' output is in the run's directory."""
+    """Every rank takes part, and only rank 0 prints; the others' output is in the run's directory."""
     result = finish(launch(*torchrun(2)))
     assert digest_in(result) == undisturbed[0]
     assert result.stdout.count("digest ") == 1
@@ -108,7 +108,7 @@ def test_a_killed_rank_is_restarted_to_the_same_digest(workspace: Path, undistur
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Debian's openmpi-bin")
 def test_mpirun_gives_the_digest_of_an_undisturbed_run(workspace: Path, undisturbed: Undisturbed) -> None:
-    """F60: three processes, one of them a server."""
+    """Three processes, one of them a server."""
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable]
     result = finish(launch(*mpirun, *TRAIN, *SERVED))
     assert digest_in(result) == undisturbed[0]
@@ -117,7 +117,7 @@ def test_mpirun_gives_the_digest_of_an_undisturbed_run(workspace: Path, undistur
 
 @pytest.mark.timeout(240)
 def test_variables_as_kubernetes_sets_them(workspace: Path, undisturbed: Undisturbed) -> None:
-    """F60: whoever comes first waits for the others; all end with exit code 0."""
+    """Whoever comes first waits for the others; all end with exit code 0."""
     port = free_port()
     other = launch(sys.executable, *TRAIN, **plain(1, 2, port))
     first = launch(sys.executable, *TRAIN, **plain(0, 2, port))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +82,14 @@ def test_mistakes_are_ordinary_exceptions(workspace: Path) -> None:
         lockstep.train("demo", worker=2)
     with pytest.raises(lockstep.UserError, match=r"unknown key 'schedul.lr': did you mean 'schedule.lr'"):
         lockstep.train("demo", settings={"schedul.lr": 1})
+    for wrong, meant in (
+        ({"precision": "bf61"}, "bf16"),
+        ({"device": "cudo"}, "cuda"),
+        ({"outer": "nestrov"}, "nesterov"),
+    ):
+        options: dict[str, Any] = wrong
+        with pytest.raises(lockstep.UserError, match=f"unknown value of .*: did you mean '{meant}'"):
+            lockstep.train("demo", **options)
     with pytest.raises(lockstep.JobError, match="the loss is not a number"):
         lockstep.train("demo", workers=1, lr=1e30, steps=20, leaves=2, batch_size=16, progress=False)
 

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from lockstep import mixing
+from lockstep.data import open_dataset
 from lockstep.data.mix import Mix
+from lockstep.data.source import in_order
 from tests.alone import set_up, tiny_recipe
 from tests.augmentations import PLAIN, asking
 
@@ -63,9 +65,10 @@ def test_hits_are_counted_against_the_image_s_own_label() -> None:
 
 
 def test_only_leaves_of_training_are_mixed() -> None:
-    """F13: the draw is attached where a leaf is read; no source makes one."""
+    """F13: the draw is attached where a leaf is read; no source makes one, and evaluation has the source's alone."""
     for data, mixed in ((PLAIN, False), (asking("mixup"), True), (asking("cutmix"), True)):
         _, strategy, step = set_up(tiny_recipe(data=data))
         assert all((strategy.read(step.leaf(leaf)).mix is not None) == mixed for leaf in range(4))
         assert strategy.read(step.leaf(1)).mix == strategy.batch(step.leaf(1)).mix
+        assert open_dataset(data, 0).test.fetch(in_order(0, 4)).mix is None
         strategy.close()

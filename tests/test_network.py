@@ -93,7 +93,7 @@ def test_a_slow_link_is_waited_for(workspace: Path, network: Network) -> None:
 
 
 def test_ranks_of_a_launcher_on_two_hosts(workspace: Path, network: Network, whole: str) -> None:
-    """F60: each host has an address of its own, and rank 0 is found by its name for the others."""
+    """Each host has an address of its own, and rank 0 is found by its name for the others."""
 
     def rank(number: int, host: str) -> subprocess.Popen[str]:
         inside = ["ip", "netns", "exec", f"{network.prefix}{host}", sys.executable, "-m", "lockstep"]

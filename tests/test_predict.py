@@ -158,7 +158,10 @@ def test_good_images_are_printed_although_others_are_broken(there: Path, capsys:
         (["predict", "run", "0.png", "--top", "0"], "--top takes a number of classes from 1 on"),
         (["predict", "rnu", "0.png"], "did you mean 'run'"),
         (["predict", "run", "0.png", "--checkpoint", "4"], "run has no checkpoint of step 4: there are 3, 6"),
-        (["predict", "run", "0.png", "--checkpoint", "bets"], "`best`, `last` or the number of a step"),
+        (
+            ["predict", "run", "0.png", "--checkpoint", "bets"],
+            "`best`, `last` or the number of a step, not 'bets': did you mean 'best'?",
+        ),
     ],
 )
 def test_what_cannot_be_predicted(

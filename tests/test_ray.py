@@ -232,7 +232,6 @@ def test_every_process_gets_the_device_that_ray_gives_it(nodes: Nodes) -> None:
 
 
 def test_how_a_process_ended_is_told_with_its_node(nodes: Nodes) -> None:
-    """F72."""
     exits = scenario(nodes, "deaths")
     assert exits["0"][0].startswith("ended with exit code 4 on node 127.0.0.")
     assert exits["1"][0].startswith("was killed by SIGKILL on node 127.0.0.")

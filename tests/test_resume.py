@@ -34,7 +34,7 @@ def wait_for_step(process: subprocess.Popen[str], run: str, step: int) -> None:
 
 
 def test_a_longer_run_continues_with_other_workers_to_the_same_digest(lockstep: Command) -> None:
-    """F75 F76 F80: resume from the middle of an epoch, optimizer included; both stop exactly at their step."""
+    """F76 F80: resume from the middle of an epoch, optimizer included; both stop exactly at their step."""
     whole = digest_in(lockstep("train", *TINY, *CONSTANT, "--steps", "12", "--workers", "1", "--run", "whole"))
     half = digest_in(lockstep("train", *TINY, *CONSTANT, "--steps", "7", "--workers", "2", "--run", "cut"))
     assert half != whole
@@ -99,7 +99,7 @@ def test_a_killed_supervisor_leaves_no_process_and_a_run_that_resumes(lockstep: 
     assert figures[0] == figures[1]
 
 
-def test_checkpoints_are_written_by_step_and_by_time(lockstep: Command) -> None:
+def test_checkpoints_are_written_by_step_by_epoch_and_by_time(lockstep: Command) -> None:
     """F75: each kind by itself; the last step always; the newest are kept, and listed by the supervisor."""
     by_step = ["--set", "checkpoints.every_steps=4", "--set", "checkpoints.every_seconds=0"]
     assert lockstep("train", *TINY, *by_step, "--steps", "10", "--run", "steps").returncode == 0
@@ -108,6 +108,10 @@ def test_checkpoints_are_written_by_step_and_by_time(lockstep: Command) -> None:
     assert kept == ["step-000000008", "step-000000010"]
     listed = json.loads(Path("runs/steps/checkpoints.json").read_text())
     assert [entry["step"] for entry in listed["checkpoints"]] == [8, 10]
+
+    by_epoch = ["--set", "checkpoints.every_epochs=0.005", "--set", "checkpoints.every_seconds=0"]
+    assert lockstep("train", *TINY, *by_epoch, "--steps", "10", "--run", "epochs").returncode == 0
+    assert [row["step"] for row in rows_of("epochs", "checkpoint")] == [4, 7, 10]  # an epoch has 625 steps
 
     by_time = ["--set", "checkpoints.every_seconds=0.3"]
     assert lockstep("train", *TINY, *by_time, "--steps", "150", "--run", "time").returncode == 0

@@ -196,7 +196,7 @@ def test_sbatch_reads_names_as_they_are_meant(workspace: Path, cluster: Cluster)
 def test_ranks_that_srun_has_started(
     workspace: Path, cluster: Cluster, allocation: str, undisturbed: tuple[str, list[float]]
 ) -> None:
-    """F60: the engine `env` finds rank, world and host in the variables of a real srun."""
+    """The engine `env` finds rank, world and host in the variables of a real srun."""
     srun = ["srun", "--nodes=1", "--ntasks=3", "--overcommit", "--mem=0", sys.executable, "-m", "lockstep", "train"]
     options = ["--engine", "env", "--device", "cpu", "--strategy", "server", "--servers", "1", "--run", "run"]
     variables = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

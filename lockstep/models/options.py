@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.errors import UserError
+from lockstep.errors import UserError, nearest
 
 
 def _nothing(value: Any) -> str:
@@ -57,10 +57,17 @@ def above(low: float) -> Check:
 
 def one_of(*values: int | str) -> Check:
     *others, last = map(repr, values)
+    names = [value for value in values if isinstance(value, str)]
+
+    def closest(value: Any) -> str:
+        close = nearest(str(value), names)
+        return f": did you mean {close!r}?" if close is not None else ""
+
     # 1.0 and True are equal to 1, but would be stored as what they are.
     return Check(
         f"{', '.join(others)} or {last}",
         lambda value: any(type(value) is type(known) and value == known for known in values),
+        closest,
     )
 
 
@@ -68,14 +75,14 @@ def layers(per_block: int, others: int) -> Check:
     """A number of layers such as 6n+2."""
     least = per_block + others
 
-    def nearest(value: Any) -> str:
+    def neighbours(value: Any) -> str:
         lower = max(least, (value - others) // per_block * per_block + others) if is_whole(value) else least
         return f": the nearest are {lower} and {lower + per_block}"
 
     return Check(
         f"{per_block}n+{others} layers",
         lambda value: is_whole(value) and value >= least and (value - others) % per_block == 0,
-        nearest,
+        neighbours,
     )
 
 

@@ -15,17 +15,19 @@ from lockstep.supervisor.plan import Plan
 def title(plan: Plan) -> str:
     """What is about to run, and where its logs are."""
     recipe, job = plan.recipe, plan.job
-    length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
+    cut = f"{plan.last_step} of " if plan.last_step != plan.num_steps else ""
     start = f" from step {plan.first_step}" if plan.first_step else ""
-    workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
+    workers = _counted(job.workers, "worker")
     if plan.num_servers:
-        role = "driver" if job.strategy == "driver" else "server"
-        workers += f" and {job.servers} {role}" + ("s" if job.servers > 1 else "")
+        workers += f" and {_counted(job.servers, 'driver' if job.strategy == 'driver' else 'server')}"
     workers += " and an evaluator" if plan.has_evaluator else ""
-    return (
-        f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
-        f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
-    )
+    leaves = f"{_counted(recipe.leaves, 'leaf', 'leaves')} of {_counted(recipe.leaf_batch, 'image')}"
+    steps = f"{cut}{_counted(plan.num_steps, 'step')}{start}"
+    return f"{plan.directory.name}: {workers}, {leaves}, {steps}; logs in {plan.directory.path / 'logs'}"
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def site(plan: Plan, note: Callable[[str], None]) -> Site:

@@ -59,7 +59,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_workers_share_one_copy(tmp_path: Path, home: Path) -> None:
-    """F5: two processes that come at once map the same files, and the data are no memory of their own."""
+    """Two processes that come at once map the same files, and the data are no memory of their own."""
     folder, contents = files.version("cifar10", "binary", files.cifar10(8000), files.cifar10(10))
     path = files.write_tar(tmp_path / "cifar.tar", folder, contents, "w")
     readers = [start(READER, str(path)) for _ in range(2)]

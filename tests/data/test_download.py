@@ -92,7 +92,7 @@ def check(directory: Path) -> None:
 def test_an_archive_is_downloaded_checked_and_laid_out(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """F5: and the second time nothing is asked of the server."""
+    """And the second time nothing is asked of the server."""
     assert get(server, tmp_path / "data") == 0
     check(tmp_path / "data")
     told = capsys.readouterr()

@@ -37,7 +37,7 @@ def opened(path: Path, **options: object) -> Dataset:
 
 
 def test_training_and_test_images_are_the_windows_of_their_files(tars: Path) -> None:
-    """F16 F18: the label is the rank of the shard; a test image is the middle of its file."""
+    """F22: the label is the rank of the shard; a test image is the middle of its file."""
     dataset = opened(tars)
     assert (len(dataset.train), len(dataset.test)) == (40, 8)
     assert (dataset.num_classes, dataset.image_shape) == (4, (3, 32, 32))

@@ -69,6 +69,7 @@ def test_the_table_and_its_checks_need_no_torch() -> None:
         ("wide-resnet", {"dropout": None}, "must be a number between 0 and 1, not None"),
         ("resnet", {"depth": 51}, "must be 18, 34, 50, 101, 152 or 200, not 51"),
         ("resnet", {"stem": "mnist"}, "must be 'imagenet' or 'cifar', not 'mnist'"),
+        ("resnet", {"stem": "cifra"}, "must be 'imagenet' or 'cifar', not 'cifra': did you mean 'cifar'?"),
         ("resnet", {"zero_init": 1}, "must be true or false, not 1"),
         ("resnet-ray", {"units": 0}, "must be a whole number of at least 1, not 0"),
         ("small", {"norm_momentum": 2}, "must be a number between 0 and 1, not 2"),

@@ -9,11 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from lockstep import models
 from lockstep.config import Model
 from lockstep.errors import UserError
 from tests.alone import tiny_recipe, train
+from tests.conftest import Command, digest_in
 from tests.models.networks import build, images
 from tests.test_export import compare_with_shown, write_run
 
@@ -65,11 +67,31 @@ def test_a_model_of_timm_trains_to_the_same_bits_twice() -> None:
     assert train(recipe).digest() == train(recipe).digest()
 
 
+@pytest.mark.timeout(300)  # every process imports timm
+@pytest.mark.usefixtures("timm")
+def test_workers_train_a_model_of_timm_to_one_digest(lockstep: Command) -> None:
+    """With the real command: nobody has imported torchvision before, which may have been built for another torch."""
+    evaluation = ["--set", "evaluation.max_leaves=1", "--set", "evaluation.leaf_batch=4"]
+    small = ["--steps", "1", "--leaves", "2", "--batch-size", "4", *evaluation]
+    options = ["demo", "--model", "timm:resnet10t", "--set", "model.drop_rate=0.2", *small]
+    one, two = (digest_in(lockstep("train", *options, "--workers", str(n), timeout=150)) for n in (1, 2))
+    assert one == two
+
+
+def test_what_is_only_declared_says_that_it_is_not_there(torchvision: ModuleType) -> None:
+    boxes, scores = torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1)
+    if not hasattr(torchvision, "declared_operators"):  # it was built for this torch
+        assert torchvision.ops.nms(boxes, scores, 0.5).tolist() == [0]
+        return
+    with pytest.raises(RuntimeError, match=r"Couldn't load custom C\+\+ ops"):
+        torchvision.ops.nms(boxes, scores, 0.5)
+
+
 DECLARE = """
 import torch
 try:
     import torchvision
-except RuntimeError:  # as in conftest.py
+except RuntimeError:  # as in lockstep/models/timm_models.py
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
     library = torch.library.Library("torchvision", "FRAGMENT")

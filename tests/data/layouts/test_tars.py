@@ -26,7 +26,7 @@ def labels(tmp_path: Path, text: str) -> str:
 
 
 def test_a_tar_for_each_synset(tmp_path: Path) -> None:
-    """F16, F23: shard, offset, size; the label is the rank of the synset."""
+    """F23: shard, offset, size; the label is the rank of the synset."""
     index = opened(write_synsets(tmp_path / "train", 4))
     assert index.label.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert contents(index) == [noise(100 + 10 * i + n, n * 100 + i) for n in range(4) for i in range(3)]
