@@ -257,26 +257,16 @@ def table(rows: list[Row], target: float | None) -> Table:
 
 
 def to_csv(rows: list[Row], target: float | None) -> str:
-    """A line for every run: whoever reads it groups for themselves."""
-    out = io.StringIO()
+    """A line for every run, with its own figures: whoever reads it groups for themselves."""
+    out, runs = io.StringIO(), [run for row in rows for run in row.runs]
     writer = csv.writer(out, lineterminator="\n")
     head = ["run", "recipe", "strategy", "engine", "workers", "seed", "state", "step", "steps_per_second"]
     head += ["images_per_second", "speed_up", "efficiency", "best_top1", "target_top1", "seconds_to_target"]
     writer.writerow([*head, "bytes_per_step", "deaths", "digest", "goal", "best"])
-    for row in rows:
-        for run in row.runs:
-            one = run.summary
-            line: list[Any] = [
-                one.name,
-                one.recipe,
-                run.strategy,
-                run.engine,
-                one.workers,
-                run.seed,
-                one.state,
-                one.step,
-            ]
-            line += [_per_step(run), run.course.images_per_second, row.speed_up, row.efficiency, one.best_top1, target]
-            line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
-            writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
+    for run in runs:
+        one, alone = run.summary, Row((run,), _speed_up([run], runs), ())
+        line: list[Any] = [one.name, one.recipe, run.strategy, run.engine, one.workers, run.seed, one.state, one.step]
+        line += [_per_step(run), run.course.images_per_second, alone.speed_up, alone.efficiency, one.best_top1, target]
+        line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
+        writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
     return out.getvalue()
