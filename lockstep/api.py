@@ -239,6 +239,8 @@ def evaluate_run(
     request, display = request or Request(), display or Silent()
     if request.listen is not None:
         raise UserError("--listen is for training: an evaluation is over before a host has joined; leave it out")
+    if request.profile:
+        raise UserError("a profile shows where the time of a step goes, and an evaluation does no step: leave it out")
     take_part(request.engine)
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()
