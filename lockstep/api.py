@@ -19,11 +19,12 @@ from typing import Any, Literal
 from lockstep import checkpoint, compiler, evaluate, owncode, runcode, rundirectory, selection, strategies, wire
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
-from lockstep.data import description, open_dataset
+from lockstep.data import description, meanimage, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.follow import follow
+from lockstep.inputs import Inputs
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
 from lockstep.rank import take_part
@@ -43,7 +44,7 @@ from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
 from lockstep.supervisor import run as supervisor
-from lockstep.supervisor.archive import stored_verified
+from lockstep.supervisor.archive import record_inputs, stored_verified
 from lockstep.supervisor.plan import Plan, Result
 
 __all__ = [
@@ -187,8 +188,16 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
 
 def _write_description(plan: Plan, asked: Recipe) -> None:
     """What was asked for, last: a directory with a configuration is a run."""
+    if plan.first_step < plan.last_step:  # otherwise nothing is computed from it
+        record_inputs(plan.directory, _inputs_of(plan))
     plan.directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
     plan.directory.write_config(asked, plan.job)
+
+
+def _inputs_of(plan: Plan) -> Inputs:
+    data, dataset = plan.recipe.data, plan.dataset
+    found = {} if dataset.is_gone else dataset.fingerprints() | meanimage.fingerprint(data)
+    return Inputs(plan.first_step, found, dataset.is_drawn, owncode.checksums(plan.recipe))
 
 
 MAY_DIFFER = ("steps", "epochs", "stop_at", "init_sha256", "script.sha256", "script.start_digest")
@@ -230,6 +239,8 @@ def evaluate_run(
     request, display = request or Request(), display or Silent()
     if request.listen is not None:
         raise UserError("--listen is for training: an evaluation is over before a host has joined; leave it out")
+    if request.profile:
+        raise UserError("a profile shows where the time of a step goes, and an evaluation does no step: leave it out")
     take_part(request.engine)
     directory = rundirectory.existing(run)
     recipe, stored_job = directory.read_config()

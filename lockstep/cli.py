@@ -106,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument("run", metavar="RUN", help=RUN_HELP)
     _length_options(resume)
     _job_options(resume)
+    _profile_option(resume)
 
     evaluate = add("evaluate", _evaluate, "evaluate a checkpoint of a run, once", "lockstep evaluate last")
     evaluate.add_argument("run", metavar="RUN", help=RUN_HELP)
@@ -221,6 +222,7 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--run", metavar="NAME|DIR", help="name below runs/, or a directory; <recipe>-<n> by default")
     command.add_argument("--resume", action="store_true", help="continue the run if it exists, so that a rerun is safe")
     _job_options(command)
+    _profile_option(command)
 
 
 def _checkpoint_option(command: argparse.ArgumentParser) -> None:
@@ -310,9 +312,6 @@ def _job_options(command: argparse.ArgumentParser) -> None:
         choices=("own", "shared"),
         help="a process beside the workers evaluates; on Slurm it has a node of its own, or shares one",
     )
-    command.add_argument(
-        "--profile", action="store_true", help="show where the time of a step goes, and write a trace for Perfetto"
-    )
     command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
     command.add_argument(
         "--logger",
@@ -323,6 +322,12 @@ def _job_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
+    )
+
+
+def _profile_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--profile", action="store_true", help="show where the time of a step goes, and write a trace for Perfetto"
     )
 
 

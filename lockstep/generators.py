@@ -32,6 +32,19 @@ def states() -> dict[str, Any]:
     return found
 
 
+def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The names of those that are no longer at what `states` gave."""
+    return [name for name, state in before.items() if not _same(state, now[name])]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not isinstance(one, tuple):  # torch's are tensors
+        return np.array_equal(one, other)
+    if isinstance(one[1], np.ndarray):
+        return bool(one[2:] == other[2:]) and np.array_equal(one[1], other[1])
+    return bool(one == other)
+
+
 def restore(before: dict[str, Any]) -> None:
     """Go on from what `states` gave."""
     np.random.set_state(before[NUMPY])

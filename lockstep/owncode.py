@@ -3,10 +3,11 @@ lies, and what of it does not go together. How such names are looked up is in `l
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep import models, references
+from lockstep import inputs, models, references
 from lockstep.config import Data, Recipe
 from lockstep.data.source import Dataset
 from lockstep.errors import UserError, unknown
@@ -32,6 +33,12 @@ def with_absolute_names(recipe: Recipe, base: Path) -> Recipe:
         loss=absolute(recipe.loss),
         metric=None if recipe.metric is None else absolute(recipe.metric),
     )
+
+
+def checksums(recipe: Recipe) -> dict[str, str]:
+    """The SHA-256 of the files that the user's own functions are in; nothing of a module that is compiled."""
+    files = {role: references.source_file(name) for role, name in inputs.own_code(recipe).items()}
+    return {role: hashlib.sha256(file.read_bytes()).hexdigest() for role, file in files.items() if file is not None}
 
 
 def directories(recipe: Recipe) -> tuple[Path, ...]:

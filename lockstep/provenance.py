@@ -23,6 +23,14 @@ VARIABLES = (
 )
 """Variables of a user by which libraries choose other code."""
 
+NOT_FACTS = ("version", "probe", "mixed", "reproducible", "inputs")
+"""Keys of `environment.json` that say nothing of the machine."""
+
+
+def facts_of(environment: dict[str, Any]) -> dict[str, Any]:
+    """What `describe` has said, from `environment.json`."""
+    return {key: value for key, value in environment.items() if key not in NOT_FACTS}
+
 
 def describe(device: Device, compiles: bool) -> dict[str, Any]:
     """The facts; a run is compared with a worker by them when their bits differ."""

@@ -53,9 +53,19 @@ def absolute(text: str, base: Path) -> str:
 def parameters(text: str) -> list[str] | None:
     """The names of the function's parameters, without importing it; None where only importing it would tell. A file,
     module or function that is not there is refused."""
-    where, _, name = text.rpartition(":")
-    source = _file(where) if _is_file(where) else _origin(where)
-    return None if source is None else signatures.parameters(source, name)
+    source = source_file(text)
+    return None if source is None else signatures.parameters(source, text.rpartition(":")[2])
+
+
+def source_file(text: str) -> Path | None:
+    """Where the code of a reference is; None for a compiled module. A file or module that is not there is refused."""
+    where = text.rpartition(":")[0]
+    return _file(where) if _is_file(where) else _origin(where)
+
+
+def short(text: str) -> str:
+    """The same reference as people speak of it, without directories."""
+    return text.rpartition("/")[2]
 
 
 def load(text: str) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from lockstep.config import Data
-from lockstep.data import layout, official
-from lockstep.data.order import Samples
+from lockstep.data import fingerprint, layout, official
+from lockstep.data.order import Indices, Samples
 from lockstep.data.records import CIFAR10, CIFAR100, SHAPE, File, Kind, Records, read_records
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
@@ -27,13 +27,22 @@ class CifarSource:
         return int(self._starts[-1])
 
     def fetch(self, samples: Samples) -> Batch:
-        records = np.empty((len(samples), self._kind.record), dtype=np.uint8)
-        file = np.searchsorted(self._starts, samples.index, side="right") - 1
-        for number in np.unique(file):
-            here = file == number
-            records[here] = self._files[number][samples.index[here] - self._starts[number]]
+        records = self._records(samples.index)
         images = np.ascontiguousarray(records[:, len(self._kind.labels) :]).reshape(-1, *SHAPE)
         return Batch(images=images, labels=records[:, self._label].astype(np.int64))
+
+    def fingerprint(self) -> str:
+        """All labels, which have been read to be checked, and some of the records, however they lie in files."""
+        labels = np.concatenate([records[:, : len(self._kind.labels)] for records in self._files])
+        return fingerprint.of_arrays(labels, self._records(fingerprint.chosen(len(self), self._kind.record)))
+
+    def _records(self, index: Indices) -> Records:
+        records = np.empty((len(index), self._kind.record), dtype=np.uint8)
+        file = np.searchsorted(self._starts, index, side="right") - 1
+        for number in np.unique(file):
+            here = file == number
+            records[here] = self._files[number][index[here] - self._starts[number]]
+        return records
 
 
 def open_cifar10(data: Data, seed: int) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,13 @@ import numpy.typing as npt
 
 from lockstep.config import Data
 from lockstep.errors import UserError
+
+
+def fingerprint(data: Data) -> dict[str, str]:
+    """The checksum of the file, if one is subtracted."""
+    if data.standardize != "mean-image" or data.mean_image is None:
+        return {}
+    return {"mean_image": hashlib.sha256(Path(data.mean_image).read_bytes()).hexdigest()}
 
 
 def load(data: Data, image_shape: tuple[int, ...]) -> npt.NDArray[np.float32]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from lockstep import generators, philox, references
 from lockstep.config import Data
+from lockstep.data import fingerprint
 from lockstep.data.items import Form, Raw, as_array, raw, stacked, to_inputs, to_targets
 from lockstep.data.order import Samples
 from lockstep.data.source import Batch, Dataset
@@ -54,6 +55,11 @@ class ArrayPart:
     def read(self, samples: Samples) -> Raw:
         return self._inputs[samples.index], self._targets[samples.index]
 
+    def fingerprint(self) -> str:
+        index = fingerprint.chosen(len(self), self._inputs[:1].nbytes + self._targets[:1].nbytes)
+        targets = self._targets if self._targets.ndim == 1 else self._targets[index]
+        return fingerprint.of_arrays(np.array(len(self)), targets, self._inputs[index])
+
 
 class ItemPart:
     """Anything with a length and an index. Every item is read with generators of its own."""
@@ -84,16 +90,34 @@ class ItemPart:
             raise JobError(f"item {index} of {TITLES[self._name]} cannot be read:\n{text}") from None
 
 
+@dataclass(frozen=True)
+class Look:
+    """Some items of a set, as they are read when the seed is 0."""
+
+    part: Part
+    items: Raw
+    form: Form
+
+    def fingerprint(self) -> str:
+        """Of arrays, much; of what the user's code reads, only these items: to read more might take long."""
+        if isinstance(self.part, ArrayPart):
+            return self.part.fingerprint()
+        return fingerprint.of_arrays(np.array(len(self.part)), *self.items)
+
+
 class OwnSource:
     """Items as batches. `part` is the user's own, or stands for it in other processes."""
 
-    def __init__(self, part: Part, name: str, size: int, form: Form, num_classes: int | None, draws_here: bool) -> None:
-        self._part, self._name, self._size = part, name, size
-        self._form, self._num_classes = form, num_classes
+    def __init__(self, part: Part, name: str, look: Look, num_classes: int | None, draws_here: bool) -> None:
+        self._part, self._name, self._look = part, name, look
+        self._form, self._num_classes = look.form, num_classes
         self.draws_here = draws_here
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._look.part)
+
+    def fingerprint(self) -> str:
+        return self._look.fingerprint()
 
     def fetch(self, samples: Samples) -> Batch:
         found = self._part.read(samples)
@@ -115,14 +139,14 @@ class OwnSource:
 
 def open_own(data: Data, seed: int) -> Dataset:
     """What the user's function returns, looked at: everything that can be wrong with it is a UserError."""
-    returned = _called(data, seed)
+    returned, is_drawn = _called(data, seed)
     if all(isinstance(one, str | Path) or one is None for one in returned):
-        return _open_folders(data, seed, returned)
+        return replace(_open_folders(data, seed, returned), is_drawn=is_drawn)
     parts = parts_of(data, seed, returned)
-    forms = {name: _look_at(part, name) for name, part in parts.items()}
-    form = forms["train"]
-    if forms.get("test", form) != form:
-        raise UserError(f"the two sets differ: in training {form}; in the test {forms['test']}")
+    looks = {name: _look_at(part, name) for name, part in parts_of(data, 0, returned).items()}
+    form = looks["train"].form
+    if "test" in looks and looks["test"].form != form:
+        raise UserError(f"the two sets differ: in training {form}; in the test {looks['test'].form}")
     if "test" not in parts and not data.hold_out:
         raise UserError(f"{data.source} returned no test set: return one, or hold out samples with --hold-out")
     num_classes = _num_classes(returned[0], data.source) if form.has_classes else None
@@ -133,8 +157,8 @@ def open_own(data: Data, seed: int) -> Dataset:
         pool = DataProcesses(data, seed)
         readers, waits = {name: pool.part(name, len(part)) for name, part in parts.items()}, pool.is_starting
     sources = {
-        name: OwnSource(readers[name], name, len(part), form, num_classes, isinstance(readers[name], ItemPart))
-        for name, part in parts.items()
+        name: OwnSource(readers[name], name, look, num_classes, isinstance(readers[name], ItemPart))
+        for name, look in looks.items()
     }
     return Dataset(
         train=sources["train"],
@@ -144,6 +168,7 @@ def open_own(data: Data, seed: int) -> Dataset:
         holds_images=form.holds_images,
         class_names=_class_names(returned[0], num_classes),
         waits=waits,
+        is_drawn=is_drawn,
     )
 
 
@@ -160,20 +185,22 @@ def takes(source: str, name: str) -> bool:
 
 def parts_of(data: Data, seed: int, returned: Sequence[Any] | None = None) -> dict[str, Part]:
     """The sets that the user's function returns, by their names."""
-    found = dict(zip(TITLES, _called(data, seed) if returned is None else returned, strict=True))
+    found = dict(zip(TITLES, _called(data, seed)[0] if returned is None else returned, strict=True))
     return {name: _part(one, name, seed) for name, one in found.items() if one is not None}
 
 
-def _called(data: Data, seed: int) -> Sequence[Any]:
-    """What the function returns; if it draws, as for a random split, then the same in every process."""
+def _called(data: Data, seed: int) -> tuple[Sequence[Any], bool]:
+    """What the function returns, and whether it draws, as for a random split: then the same in every process."""
     function = references.load(data.source)
     wanted = inspect.signature(function).parameters
     with generators.kept():
         generators.seed(philox.sample_seed(seed, "function", 0, 0))
+        seeded = generators.states()
         found = function(**{name: getattr(data, name) for name in GIVEN if name in wanted})
+        is_drawn = bool(generators.differing(seeded, generators.states()))
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise UserError(f"{data.source} returned {type(found).__name__}, not a pair: the training set, the test set")
-    return found
+    return found, is_drawn
 
 
 def _part(found: Any, name: str, seed: int) -> Part:
@@ -190,7 +217,7 @@ def _part(found: Any, name: str, seed: int) -> Part:
     return ItemPart(found, name, seed)
 
 
-def _look_at(part: Part, name: str) -> Form:
+def _look_at(part: Part, name: str) -> Look:
     """Some items, evenly over the set, so that what differs is most often found before the start."""
     try:
         size = len(part)
@@ -198,11 +225,10 @@ def _look_at(part: Part, name: str) -> Form:
         size = -1
     if size < 1:
         raise UserError(f"{TITLES[name]} {'is empty' if not size else 'has no length'}: give it some items")
-    count = min(size, NUM_LOOKED_AT)
-    index = np.arange(count, dtype=np.int64) * (size - 1) // max(1, count - 1)
+    index = fingerprint.evenly(size, NUM_LOOKED_AT)
     try:
         inputs, targets = part.read(Samples(np.zeros_like(index), index))
-        return Form.of(to_inputs(inputs), to_targets(targets))
+        return Look(part, (inputs, targets), Form.of(to_inputs(inputs), to_targets(targets)))
     except UserError as error:
         text = str(error)
         raise UserError(text if TITLES[name] in text else f"{TITLES[name]}: {text}") from None

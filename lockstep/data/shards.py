@@ -95,6 +95,10 @@ class ShardSource:
         up_to = np.searchsorted(self._members, ends)
         return Layout(tuple(int(size) for size in np.diff(up_to, prepend=0)), whole.window)
 
+    def fingerprint(self) -> str:
+        """Of the whole index: which of its samples are in here is for the recipe."""
+        return self._index.fingerprint()
+
     def plan(self, upcoming: Iterable[Samples]) -> None:
         """Begin to read what is fetched next, as much as may be read ahead; forget what is no longer planned."""
         limit, total = self._data.read_ahead << 20, 0

@@ -81,6 +81,18 @@ def draws_here(source: Source) -> bool:
     return isinstance(source, DrawsHere) and source.draws_here
 
 
+@runtime_checkable
+class Recognised(Protocol):
+    """A source that says which data it holds, see `lockstep.data.fingerprint`; None where it cannot."""
+
+    def fingerprint(self) -> str | None: ...
+
+
+def fingerprint_of(source: Source) -> str | None:
+    """Equal for the same data, wherever they lie; None if nobody can tell."""
+    return source.fingerprint() if isinstance(source, Recognised) else None
+
+
 @dataclass(frozen=True)
 class Channels:
     """Mean and deviation of each channel, in units of a pixel's value, 0 to 255."""
@@ -113,6 +125,8 @@ class Dataset:
     is_gone: bool = False
     """Whether only the sizes are known, and no sample can be had."""
 
+    is_drawn: bool = False
+    """Whether the seed has a part in which samples there are, as in a random split."""
     is_parted: bool = False
     """Whether the reader has taken held-out samples out of the training set by itself."""
     defects: Defects | None = None
@@ -128,6 +142,12 @@ class Dataset:
         from lockstep.data.channels import measure
 
         return measure(self.sample or self.plain or self.train)
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of the sets that can be recognised, by their names."""
+        train = self.train if self.plain is None else self.plain
+        found = {"train": fingerprint_of(train), "test": fingerprint_of(self.test)}
+        return {name: checksum for name, checksum in found.items() if checksum is not None}
 
 
 def in_order(first: int, stop: int) -> Samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lockstep.data.order import Samples
-from lockstep.data.source import Batch, Dataset, Source, draws_here
+from lockstep.data.source import Batch, Dataset, Source, draws_here, fingerprint_of
 from lockstep.errors import UserError
 
 
@@ -22,6 +22,10 @@ class Subset:
     @property
     def draws_here(self) -> bool:
         return draws_here(self._source)
+
+    def fingerprint(self) -> str | None:
+        """Of all samples: which of them are in here is for the recipe."""
+        return fingerprint_of(self._source)
 
     def fetch(self, samples: Samples) -> Batch:
         return self._source.fetch(Samples(epoch=samples.epoch, index=samples.index + self._first))

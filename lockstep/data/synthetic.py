@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lockstep import philox
 from lockstep.config import Data
+from lockstep.data import fingerprint
 from lockstep.data.order import Samples
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
@@ -36,6 +37,10 @@ class SyntheticSource:
 
     def __len__(self) -> int:
         return self._size
+
+    def fingerprint(self) -> str:
+        """Pixels are drawn by the seed, which is in the recipe."""
+        return fingerprint.of_arrays(np.array([self._size, *self._pool.shape]))
 
     def fetch(self, samples: Samples) -> Batch:
         return Batch(

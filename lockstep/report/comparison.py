@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lockstep import metrics, strategies
+from lockstep import inputs, metrics, runcode, strategies
 from lockstep.config import Job, Recipe
 from lockstep.data import description
 from lockstep.errors import UserError
+from lockstep.inputs import Inputs
 from lockstep.report.curves import Course, course
 from lockstep.report.runs import Summary, summarize
 from lockstep.rundirectory import RunDirectory
@@ -83,17 +84,18 @@ def load(directory: RunDirectory) -> Run:
         epoch_steps=(0 if found is None else found.train_size) / recipe.global_batch,
         bytes_per_step=sum(sent) / steps if sent and steps else None,
         course=course(rows, metrics.read(directory.followed), summary.goal),
-        trained=_trained(recipe),
+        trained=_trained(recipe, inputs.read(directory.read_json("environment.json"))),
         settings=f"{_strategy(job)}, {job.workers}, {job.engine}, {job.evaluator}",
     )
 
 
-def _trained(recipe: Recipe) -> str:
-    """Where the data lie, and how far the run has come, makes no difference to what is trained."""
-    plain = dataclasses.asdict(replace(recipe, name="", seed=0, stop_at=None))
+def _trained(recipe: Recipe, given: tuple[Inputs, ...]) -> str:
+    """Where the data lie, and how far the run has come, makes no difference to what is trained. Which data they are
+    does, and what is written in the user's own code."""
+    plain = dataclasses.asdict(replace(runcode.with_contents(recipe), name="", seed=0, stop_at=None))
     for name in ("path", "eval_path", "label_path", "eval_label_path", "endpoint_url", "anonymous", "processes"):
         del plain["data"][name]
-    return json.dumps(plain, sort_keys=True)
+    return json.dumps([plain, inputs.comparable(given)], sort_keys=True)
 
 
 def _strategy(job: Job) -> str:
@@ -255,26 +257,16 @@ def table(rows: list[Row], target: float | None) -> Table:
 
 
 def to_csv(rows: list[Row], target: float | None) -> str:
-    """A line for every run: whoever reads it groups for themselves."""
-    out = io.StringIO()
+    """A line for every run, with its own figures: whoever reads it groups for themselves."""
+    out, runs = io.StringIO(), [run for row in rows for run in row.runs]
     writer = csv.writer(out, lineterminator="\n")
     head = ["run", "recipe", "strategy", "engine", "workers", "seed", "state", "step", "steps_per_second"]
     head += ["images_per_second", "speed_up", "efficiency", "best_top1", "target_top1", "seconds_to_target"]
     writer.writerow([*head, "bytes_per_step", "deaths", "digest", "goal", "best"])
-    for row in rows:
-        for run in row.runs:
-            one = run.summary
-            line: list[Any] = [
-                one.name,
-                one.recipe,
-                run.strategy,
-                run.engine,
-                one.workers,
-                run.seed,
-                one.state,
-                one.step,
-            ]
-            line += [_per_step(run), run.course.images_per_second, row.speed_up, row.efficiency, one.best_top1, target]
-            line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
-            writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
+    for run in runs:
+        one, alone = run.summary, Row((run,), _speed_up([run], runs), ())
+        line: list[Any] = [one.name, one.recipe, run.strategy, run.engine, one.workers, run.seed, one.state, one.step]
+        line += [_per_step(run), run.course.images_per_second, alone.speed_up, alone.efficiency, one.best_top1, target]
+        line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
+        writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
     return out.getvalue()

@@ -4,12 +4,13 @@ is for `lockstep.rerun`."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lockstep import metrics, runcode, strategies
+from lockstep import inputs, metrics, provenance, references, runcode, strategies
 from lockstep.config import Job, Recipe
+from lockstep.inputs import Inputs
 from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ NEUTRAL = (
     *("data.prefetch", "data.processes", "data.read_ahead", "data.cache_size", "data.max_broken"),
 )
 """Keys of a recipe, or the beginnings of several, that no weight depends on."""
-NOT_FACTS = ("version", "probe", "mixed", "reproducible")
-"""Keys of `environment.json` that say nothing of the machine."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Record:
     digests: dict[int, str]
     """Of weights and buffers, by the number of steps done."""
     is_mixed: bool
+    inputs: tuple[Inputs, ...] = ()
+    """Which data and which code of the user's own; nothing in older runs."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ def read(directory: RunDirectory) -> Record:
         name=directory.name,
         recipe=runcode.with_contents(recipe),
         job=job,
-        environment={key: value for key, value in environment.items() if key not in NOT_FACTS},
+        environment=provenance.facts_of(environment),
         digests={int(row["step"]): str(row["digest"]) for row in rows if _is_digest(row)},
         is_mixed=bool(environment.get("mixed")),
+        inputs=inputs.read(environment),
     )
 
 
@@ -94,11 +96,47 @@ def parting(first: Record, second: Record) -> Parting:
 def causes(first: Record, second: Record) -> list[Cause]:
     """Everything that may explain it."""
     found = _differing("recipe", _bits(first.recipe), _bits(second.recipe))
+    found += [
+        Cause(what, _shown(one), _shown(other))
+        for what, one, other in _given(first, second)
+        if one is not None and other is not None and one != other
+    ]
     found += _differing("strategy", _computes(first.job), _computes(second.job))
     found += _differing("environment", flat(first.environment), flat(second.environment))
     if first.is_mixed or second.is_mixed:
         found.append(Cause("workers with other arithmetic took part", first.is_mixed, second.is_mixed))
     return found
+
+
+def unrecorded(first: Record, second: Record) -> list[str]:
+    """What the bits depend on, and not both runs have written down."""
+    return [what for what, one, other in _given(first, second) if one is None or other is None]
+
+
+Course = tuple[tuple[int, str], ...]
+
+
+def _given(first: Record, second: Record) -> Iterator[tuple[str, Course | None, Course | None]]:
+    """Data and code of the user's own, and what both runs know of each."""
+
+    def both(kind: str, name: str) -> tuple[Course | None, Course | None]:
+        return inputs.course(first.inputs, kind, name), inputs.course(second.inputs, kind, name)
+
+    yield "the data", *both("data", "train")
+    if "mean-image" in (first.recipe.data.standardize, second.recipe.data.standardize):
+        yield "the mean image", *both("data", "mean_image")
+    for role, name in _own_code(first, second).items():
+        yield f"the code of {name}", *both("code", role)
+
+
+def _own_code(first: Record, second: Record) -> dict[str, str]:
+    """What both have; where only one does, the recipes differ."""
+    one, other = inputs.own_code(first.recipe), inputs.own_code(second.recipe)
+    return {role: references.short(name) for role, name in one.items() if role in other}
+
+
+def _shown(course: Course) -> str:
+    return ", ".join(f"from step {step} on {sum_[:12]}" if step else sum_[:12] for step, sum_ in course)
 
 
 def _bits(recipe: Recipe) -> dict[str, Any]:
@@ -152,11 +190,25 @@ def text(first: Record, second: Record, known: Parting, found: Found | None, why
     if reasons:
         lines += ["Of what the bits depend on, this differs:", *(f"  {reason}" for reason in reasons)]
     else:
-        lines.append(
-            "Nothing that the bits depend on differs: this is a bug in Lockstep, or the hardware has computed wrongly "
-            "(--verify-every finds out which worker)."
-        )
+        lines.append(_verdict(first, second))
     return "\n".join(lines)
+
+
+def _verdict(first: Record, second: Record) -> str:
+    """If no cause was found: no more than what is known."""
+    accused = "this is a bug in Lockstep, or the hardware has computed wrongly (--verify-every finds out which worker)"
+    if missing := unrecorded(first, second):
+        return (
+            f"Nothing that both runs have recorded differs, but they have not recorded {' and '.join(missing)}: if "
+            f"that is the same in both, {accused}."
+        )
+    own = list(_own_code(first, second).values())
+    if own:
+        return (
+            "Nothing that the bits depend on differs, as far as it is recorded: if what "
+            f"{' and '.join(own)} import has not changed either, {accused}."
+        )
+    return f"Nothing that the bits depend on differs: {accused}."
 
 
 def _again(first: Record, second: Record, parted: int, found: Found | None, why_not: str | None) -> list[str]:

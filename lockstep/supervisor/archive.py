@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import checkpoint, metrics, strategies, tracefile
+from lockstep import checkpoint, inputs, metrics, provenance, strategies, tracefile
 from lockstep.config import Job, Recipe, to_plain
 from lockstep.histogram import Histogram
+from lockstep.inputs import Inputs
 from lockstep.loggers import Session, names_of
 from lockstep.loggers.channel import Channels
 from lockstep.metrics import FIGURES, MetricsFile, now
@@ -195,7 +196,9 @@ class Archive:
 
     def adopt(self, probe: Probe) -> None:
         """What the bits of this run depend on beyond its recipe."""
-        document = {"version": FORMAT_VERSION, **self._marks, "probe": probe.digest, **probe.facts}
+        before = self._directory.read_json("environment.json") or {}
+        given = {"inputs": before["inputs"]} if "inputs" in before else {}
+        document = {"version": FORMAT_VERSION, **self._marks, "probe": probe.digest, **probe.facts, **given}
         self._write("environment.json", document)
 
     def _mark_as_mixed(self, row: dict[str, Any]) -> None:
@@ -244,5 +247,12 @@ def stored_probe(directory: RunDirectory) -> Probe | None:
     document = directory.read_json("environment.json")
     if not isinstance(document, dict) or not isinstance(document.get("probe"), str):
         return None
-    facts = {key: value for key, value in document.items() if key not in ("version", "probe", "mixed", "reproducible")}
-    return Probe(document["probe"], facts)
+    return Probe(document["probe"], provenance.facts_of(document))
+
+
+def record_inputs(directory: RunDirectory, now: Inputs) -> None:
+    """What a session begins with; what the run has computed so far stays recorded."""
+    document = directory.read_json("environment.json")
+    document = document if isinstance(document, dict) else {"version": FORMAT_VERSION}
+    given = inputs.followed(inputs.read(document), now)
+    directory.write_json("environment.json", document | {"inputs": inputs.to_plain(given)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import os
 import re
@@ -14,7 +15,9 @@ import pytest
 
 from lockstep import injection
 from lockstep.errors import UserError
-from lockstep.report.comparison import columns, compare, spread
+from lockstep.report.comparison import columns, compare, load, spread, table
+from lockstep.report.page import page
+from lockstep.rundirectory import existing
 from tests.conftest import RECIPE, run
 
 
@@ -74,6 +77,32 @@ def test_the_figures_of_every_run_as_csv(here: Path) -> None:
     assert float(served["bytes_per_step"]) > float(two["bytes_per_step"]) > 0
     assert float(one["seconds_to_target"]) > 0
     assert one["best_top1"] == two["best_top1"] == served["best_top1"]
+
+
+def test_every_line_of_csv_has_the_speed_up_of_its_own_run(here: Path) -> None:
+    """Also where runs share a row of the table."""
+    one, *grouped = csv.DictReader(io.StringIO(run("compare", "one", "two", "seed", "--csv").stdout))
+    assert [line["run"] for line in grouped] == ["two", "seed"]
+    for line in grouped:
+        own = float(line["images_per_second"]) / float(one["images_per_second"])
+        assert float(line["speed_up"]) == pytest.approx(own)
+        assert float(line["efficiency"]) == pytest.approx(own / 2)
+    assert grouped[0]["speed_up"] != grouped[1]["speed_up"]
+
+
+def test_the_page_has_the_same_table(here: Path) -> None:
+    """Cell by cell what the terminal shows."""
+    runs = [load(existing(name)) for name in ("one", "two", "seed", "served")]
+    rows, target = compare(runs)
+    text = page(rows, target, "")
+    lines = re.findall(r"<tr>(.*?)</tr>", text)
+    found = [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line)] for line in lines]
+    shown = table(rows, target)
+    columns = [[str(cell) for cell in column.cells] for column in shown.columns]
+    assert found == [[str(column.header) for column in shown.columns], *map(list, zip(*columns, strict=True))]
+    for title in ("steps/s", "images/s", "speed-up", "efficiency", "best top1", "MB/step"):
+        assert all(line[found[0].index(title)] for line in found[1:]), title
+    assert len(found) == 4
 
 
 def test_a_run_that_is_not_there_and_an_accuracy_that_is_none(here: Path) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from lockstep import api
+from lockstep.errors import UserError
+from lockstep.request import Request
 from lockstep.tracefile import TraceFile
-from tests.conftest import RECIPE, Command, digest_in
+from tests.conftest import RECIPE, Command, digest_in, run
 
 
 def test_a_profile_shows_every_worker_and_changes_no_bits(
@@ -43,6 +48,15 @@ def test_a_resumed_session_has_a_trace_of_its_own(lockstep: Command, workspace: 
     assert len([event for event in later if event["name"] == "optimizer"]) == 8
     lockstep("resume", "run", "--stop-at", "20")
     assert len(list(Path("runs/run").glob("trace*"))) == 2, "nobody asked for a profile"
+
+
+def test_an_evaluation_has_no_profile_and_leaves_the_trace_of_the_run_alone(lockstep: Command, workspace: Path) -> None:
+    lockstep("train", *RECIPE, "--workers", "1", "--run", "run", "--stop-at", "1")
+    refused = run("evaluate", "run", "--profile")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    with pytest.raises(UserError, match="an evaluation does no step"):
+        api.evaluate_run("run", Request(profile=True))
+    assert not list(Path("runs/run").glob("trace*"))
 
 
 def test_a_trace_without_events_is_json(tmp_path: Path) -> None:
