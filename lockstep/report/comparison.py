@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lockstep import metrics, strategies
+from lockstep import metrics, runcode, strategies
 from lockstep.config import Job, Recipe
 from lockstep.data import description
 from lockstep.errors import UserError
@@ -90,7 +90,7 @@ def load(directory: RunDirectory) -> Run:
 
 def _trained(recipe: Recipe) -> str:
     """Where the data lie, and how far the run has come, makes no difference to what is trained."""
-    plain = dataclasses.asdict(replace(recipe, name="", seed=0, stop_at=None))
+    plain = dataclasses.asdict(replace(runcode.with_contents(recipe), name="", seed=0, stop_at=None))
     for name in ("path", "eval_path", "label_path", "eval_label_path", "endpoint_url", "anonymous", "processes"):
         del plain["data"][name]
     return json.dumps(plain, sort_keys=True)
