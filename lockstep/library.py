@@ -70,7 +70,7 @@ def train(
     with contextlib.ExitStack() as stack:
         names = {kind: stack.enter_context(objects.named(kind, thing)) for kind, thing in things.items()}
         given = {"workers": workers, "strategy": strategy, "engine": engine, **names, **options}
-        return api.train(recipe, _request(given, settings), run=run, resume=resume, display=_display(progress))
+        return api.train(recipe, request_of(given, settings), run=run, resume=resume, display=_display(progress))
 
 
 def resume(run: str, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
@@ -83,10 +83,11 @@ def resume(run: str, *, workers: int | None = None, progress: bool = True, **opt
     >>> run.metrics["step"]
     [1, 2, 3]
     """
-    return api.resume(run, _request({"workers": workers, **options}, None), display=_display(progress))
+    return api.resume(run, request_of({"workers": workers, **options}, None), display=_display(progress))
 
 
-def _request(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
+def request_of(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
+    """What was asked for, by the names of the command's options."""
     known = {field.name for field in dataclasses.fields(Request)} - {"settings", "program"}
     for name in given:
         if name not in known:

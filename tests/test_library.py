@@ -197,7 +197,10 @@ def test_under_pytest_a_model_of_the_test_is_an_object_too(workspace: Path) -> N
 
 def test_importing_the_public_names_is_light() -> None:
     assert isinstance(RECIPES["demo"](), lockstep.Recipe)
-    for code, heavy in (("import lockstep", ("torch", "numpy", "rich")), ("from lockstep import train", ("torch",))):
+    for code, heavy in (
+        ("import lockstep", ("torch", "numpy", "rich")),
+        ("from lockstep import runs, train", ("torch",)),
+    ):
         shown = f"{code}; import sys; print([name for name in {heavy} if name in sys.modules])"
         environment = {"PYTHONPATH": str(REPOSITORY)}
         result = subprocess.run([sys.executable, "-c", shown], env=environment, capture_output=True, text=True)

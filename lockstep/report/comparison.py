@@ -254,27 +254,42 @@ def table(rows: list[Row], target: float | None) -> Table:
     return shown
 
 
+def to_plain(rows: list[Row], target: float | None) -> list[dict[str, Any]]:
+    """A table for every run: whoever reads it groups for themselves."""
+    return [_figures(row, run, target) for row in rows for run in row.runs]
+
+
+def _figures(row: Row, run: Run, target: float | None) -> dict[str, Any]:
+    one = run.summary
+    return {
+        "run": one.name,
+        "recipe": one.recipe,
+        "strategy": run.strategy,
+        "engine": run.engine,
+        "workers": one.workers,
+        "seed": run.seed,
+        "state": one.state,
+        "step": one.step,
+        "steps_per_second": _per_step(run),
+        "images_per_second": run.course.images_per_second,
+        "speed_up": row.speed_up,
+        "efficiency": row.efficiency,
+        "best_top1": one.best_top1,
+        "target_top1": target,
+        "seconds_to_target": None if target is None else run.course.seconds_to(target),
+        "bytes_per_step": run.bytes_per_step,
+        "deaths": one.deaths,
+        "digest": one.digest,
+        "goal": one.goal,
+        "best": one.best,
+    }
+
+
 def to_csv(rows: list[Row], target: float | None) -> str:
-    """A line for every run: whoever reads it groups for themselves."""
+    """A line for every run."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    head = ["run", "recipe", "strategy", "engine", "workers", "seed", "state", "step", "steps_per_second"]
-    head += ["images_per_second", "speed_up", "efficiency", "best_top1", "target_top1", "seconds_to_target"]
-    writer.writerow([*head, "bytes_per_step", "deaths", "digest", "goal", "best"])
-    for row in rows:
-        for run in row.runs:
-            one = run.summary
-            line: list[Any] = [
-                one.name,
-                one.recipe,
-                run.strategy,
-                run.engine,
-                one.workers,
-                run.seed,
-                one.state,
-                one.step,
-            ]
-            line += [_per_step(run), run.course.images_per_second, row.speed_up, row.efficiency, one.best_top1, target]
-            line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
-            writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
+    found = to_plain(rows, target)
+    writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
     return out.getvalue()
