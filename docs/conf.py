@@ -20,6 +20,7 @@ nitpicky = True
 # Names of other projects: their documentation is elsewhere, and this site needs no network.
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|nn|npt|pathlib|collections|typing)\..*"),
+    ("py:class", r"Path|Tensor|Image\.Image"),  # as signatures have them that name what only type checkers import
     ("py:.*", r"lockstep\.(report|supervisor)\..*"),  # not for others
 ]
 

@@ -1,18 +1,19 @@
 """Lockstep trains image classifiers on any number of workers, and the result does not depend on how many there are.
 
-`lockstep.train(...)` is the command `lockstep train` in Python, `lockstep.job(...)` makes a training loop of your own
-one for any number of workers, and `lockstep.weights` has weights as plain data. This package imports nothing heavy
-before one of its names is used.
+`lockstep.train(...)` is the command `lockstep train` in Python, `lockstep.runs` has what the commands say about runs,
+`lockstep.job(...)` makes a training loop of your own one for any number of workers, and `lockstep.weights` has weights
+as plain data. This package imports nothing heavy before one of its names is used.
 
-The public names are those in `__all__` here, in `lockstep.config` and in `lockstep.weights`. `tests/public.txt` lists
-them with their signatures; a change there is a change for users.
+The public names are those in `__all__` here, in `lockstep.config`, in `lockstep.runs` and in `lockstep.weights`.
+`tests/public.txt` lists them with their signatures, and with the methods of what they return; a change there is a
+change for users.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep import weights
+    from lockstep import runs, weights
     from lockstep.config import Recipe
     from lockstep.errors import JobError, UserError
     from lockstep.library import resume, train
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lockstep.script.job import job
 
 __version__ = "0.1.0"
-__all__ = ["JobError", "Recipe", "Run", "UserError", "job", "resume", "train", "weights"]
+__all__ = ["JobError", "Recipe", "Run", "UserError", "job", "resume", "runs", "train", "weights"]
 
 _PLACES = {
     "JobError": "lockstep.errors",
@@ -34,8 +35,8 @@ _PLACES = {
 
 
 def _find(name: str) -> Any:
-    if name == "weights":
-        return import_module("lockstep.weights")
+    if name in ("runs", "weights"):
+        return import_module(f"lockstep.{name}")
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

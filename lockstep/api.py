@@ -82,7 +82,6 @@ def train(
             recipe = selection.with_start(recipe)
         return _continue(directory, request, display, asked=recipe)
     recipe = selection.with_start(recipe)
-    recipe, code = runcode.placed(recipe, directory.path)
     job = resolve_job(request, recipe, None)
     if not resume and not ENGINES[job.engine].is_elastic:
         display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
@@ -93,7 +92,9 @@ def train(
         return train(asked, request, display=display)
     with directory.locked():
         try:
+            recipe, code = runcode.placed(recipe, directory.path)
             runcode.write(directory.path, code)
+            plan = _placed(plan) if code else plan
             _write_description(plan, recipe)
         except OSError as error:
             raise UserError(
@@ -105,6 +106,12 @@ def train(
             if not any((directory.path / "logs").iterdir()):  # no process was ever started: there is no such run
                 shutil.rmtree(directory.path, ignore_errors=True)
             raise
+
+
+def _placed(plan: Plan) -> Plan:
+    """With the code that is in the run's directory now: workers start when that of the caller may have gone."""
+    recipe, _ = runcode.placed(plan.recipe, plan.directory.path)
+    return replace(plan, recipe=recipe, files=owncode.directories(recipe))
 
 
 def launch(
@@ -163,7 +170,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         check_script_options(request)
         recipe = scripts.again(recipe, asked, display.note)
     if asked is not None:
-        asked = runcode.with_name_of_same(asked, directory.path)
+        asked = runcode.with_names_of_same(asked, directory.path)
         for sentence in _ignored(with_length(recipe, request), asked):
             display.note(sentence)
     recipe = with_length(recipe, request)

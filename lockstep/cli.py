@@ -403,7 +403,7 @@ def _resume(parsed: argparse.Namespace) -> int:
 def _evaluate(parsed: argparse.Namespace) -> int:
     import json
 
-    from lockstep import api, progress
+    from lockstep import api, progress, runs
     from lockstep.report import confusion
 
     if parsed.follow:
@@ -412,9 +412,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     if run.evaluation is None:
         return run.exit_code
     if parsed.json:
-        figures = {key: value for key, value in run.evaluation.items() if key != "kind"}
-        classes = confusion.to_plain(run.confusion) if run.confusion is not None else {}
-        print(json.dumps({"run": run.name, "digest": run.digest, **figures, **classes}))
+        print(json.dumps(runs.figures(run)))
         return run.exit_code
     _print_figures(run)
     if run.confusion is None:

@@ -113,14 +113,11 @@ def profile(directory: Path) -> None:
 def diff(parsed: argparse.Namespace) -> int:
     """The exit code is 0 if the runs are the same, and 1 if they differ, as with `diff` itself."""
     from lockstep.differences import diff as find
-    from lockstep.report.difference import causes, unrecorded
+    from lockstep.differences import to_plain
 
     found = find(parsed.first, parsed.second, again=not parsed.recorded, progress=_show_steps)
     if parsed.json:
-        plain = {key: value for key, value in dataclasses.asdict(found).items() if key in ("known", "found", "why_not")}
-        reasons = [dataclasses.asdict(one) for one in causes(found.first, found.second)]
-        missing = unrecorded(found.first, found.second)
-        print(json.dumps({**plain, "causes": reasons, "unrecorded": missing}, default=str))
+        print(json.dumps(to_plain(found), default=str))
     else:
         print(found)
     return 0 if found.known.parted is None and found.known.compared else 1

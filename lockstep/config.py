@@ -230,7 +230,24 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is trained. Everything that the bits of the result depend on is in here or in `environment.json`."""
+    """What is trained. Everything that the bits of the result depend on is in here or in `environment.json`.
+
+    >>> from dataclasses import replace
+    >>> from lockstep.config import Data, Model, Recipe, Schedule
+    >>> wide = Recipe(
+    ...     name="wide",
+    ...     data=Data(source="cifar10", cutout=8),
+    ...     model=Model(name="wide-resnet", options={"width": 8}),
+    ...     schedule=Schedule(name="cosine", lr=0.2, warmup=0.05),
+    ...     global_batch=256,
+    ...     leaves=8,
+    ...     epochs=30,
+    ... )
+    >>> wide.leaf_batch
+    32
+    >>> replace(wide, schedule=replace(wide.schedule, lr=0.1)).schedule.lr
+    0.1
+    """
 
     name: str
     data: Data = Data()

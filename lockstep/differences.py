@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from lockstep import api, rerun, rundirectory, selection, strategies
 from lockstep.errors import JobError, UserError
 from lockstep.report import difference
-from lockstep.report.difference import Parting, Record
+from lockstep.report.difference import Parting, Record, causes, unrecorded
 from lockstep.request import Request
 from lockstep.rerun import Found
 from lockstep.rundirectory import RunDirectory
@@ -31,6 +33,17 @@ class Difference:
 
     def __str__(self) -> str:
         return difference.text(self.first, self.second, self.known, self.found, self.why_not)
+
+
+def to_plain(difference: Difference) -> dict[str, Any]:
+    """What was found out, and all that may explain it."""
+    return {
+        "known": dataclasses.asdict(difference.known),
+        "found": None if difference.found is None else dataclasses.asdict(difference.found),
+        "why_not": difference.why_not,
+        "causes": [dataclasses.asdict(one) for one in causes(difference.first, difference.second)],
+        "unrecorded": unrecorded(difference.first, difference.second),
+    }
 
 
 def diff(first: str, second: str, *, again: bool = True, progress: Progress = lambda done, until: None) -> Difference:

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
-import inspect
 import subprocess
 import symtable
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -29,39 +25,8 @@ OF_EVERY_MODULE = ("__name__", "__doc__", "__builtins__")
 COMPREHENSIONS = ("listcomp", "setcomp", "dictcomp", "genexpr")
 
 
-@contextlib.contextmanager
-def named(thing: str | Callable[..., Any] | None) -> Iterator[str | None]:
-    """A name by which others find a function or a class, for as long as this lasts: `module:function`, or
-    `file.py:function` of a file that is written here. What is a name already stays."""
-    if thing is None or isinstance(thing, str):
-        yield thing
-    elif (name := _checked(thing).__module__) != "__main__":
-        yield _in_module(thing, sys.modules[name])
-    else:
-        with tempfile.TemporaryDirectory(prefix="lockstep-") as stage:
-            file = Path(stage).resolve() / Path(runcode.FILE).name
-            file.write_text(text([thing]), encoding="utf-8")
-            yield f"{file}:{thing.__name__}"
-
-
-def _checked(thing: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's function or class, if it is one that can be written down and called."""
-    if not callable(thing) or not hasattr(thing, "__qualname__"):
-        raise UserError(
-            f"model takes the name of a model, or a function or class that makes one, not {type(thing).__name__}: "
-            "every worker makes its own"
-        )
-    _check_place(thing)
-    try:
-        inspect.signature(thing).bind_partial(num_classes=10, image_shape=(3, 32, 32))
-    except (TypeError, ValueError):
-        raise UserError(
-            f"{thing.__name__} must take num_classes and image_shape, which say what the data are, and options by name"
-        ) from None
-    return thing
-
-
-def _check_place(thing: Any) -> None:
+def check_place(thing: Any) -> None:
+    """Refuse what has no name of its own on the top level of its file."""
     name = thing.__name__
     if name == "<lambda>":
         raise UserError("a lambda has no name by which workers could find it: write it as a function with `def`")
@@ -70,18 +35,6 @@ def _check_place(thing: Any) -> None:
             f"{thing.__qualname__} is defined inside of something else, whose variables workers do not have: define "
             f"{name} on the top level"
         )
-
-
-def _in_module(thing: Any, module: ModuleType) -> str:
-    """The name of something that is in a file already."""
-    name, file = thing.__name__, Path(module.__file__ or "/")
-    if getattr(module, name, None) is not thing:
-        raise UserError(f"{module.__name__} has no {name} that is this one: pass one that can be imported from there")
-    if not _not_found([_package(module.__name__)]):
-        return f"{module.__name__}:{name}"
-    parts = module.__name__.split(".")
-    roots = [root for root in file.parents if root.joinpath(*parts) in (file.with_suffix(""), file.parent)]
-    return f"{roots[0]}/{module.__name__}:{name}" if roots else f"{file}:{name}"
 
 
 def text(things: Iterable[Callable[..., Any]]) -> str:
@@ -120,7 +73,7 @@ class _Gathered:
 
     def define(self, thing: Any, name: str) -> None:
         """Add a definition of the program, under its own name and this one."""
-        _check_place(thing)
+        check_place(thing)
         own = thing.__name__
         if name != own:
             self._aliases[name] = own
@@ -163,7 +116,7 @@ class _Gathered:
             )
 
     def _check_imports(self) -> None:
-        for package in _not_found(sorted(set(self._imports.values()))):
+        for package in not_found(sorted(set(self._imports.values()))):
             uses = next(statement for statement, needs in self._imports.items() if needs == package)
             raise UserError(
                 f"{', '.join(self._definitions)} needs `{uses}`, a module of your own that workers would not find: put "
@@ -205,12 +158,12 @@ def _imports(name: str, value: Any, sources: list[cells.Source]) -> dict[str, st
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found = _imported_from(name, value, node)
         if found:
-            return {statement: _package(module) for statement, module in found.items()}
+            return {statement: package_of(module) for statement, module in found.items()}
     module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", ".")
     if isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value:
-        return {f"import {value.__name__} as {name}": _package(value.__name__)}
+        return {f"import {value.__name__} as {name}": package_of(value.__name__)}
     if isinstance(module, str) and getattr(sys.modules.get(module), own, None) is value:
-        return {f"from {module} import {own} as {name}": _package(module)}
+        return {f"from {module} import {own} as {name}": package_of(module)}
     return {}
 
 
@@ -219,9 +172,9 @@ def _imported(name: str, value: Any, node: ast.Import, nodes: list[ast.AST]) -> 
     for alias in node.names:
         if alias.asname == name and sys.modules.get(alias.name) is value:
             return {f"import {ast.unparse(alias)}": alias.name}
-        if alias.asname is None and _package(alias.name) == name and sys.modules.get(name) is value:
+        if alias.asname is None and package_of(alias.name) == name and sys.modules.get(name) is value:
             every = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names if not one.asname]
-            return {f"import {one}": one for one in every if _package(one) == name}
+            return {f"import {one}": one for one in every if package_of(one) == name}
     return {}
 
 
@@ -236,7 +189,7 @@ def _imported_from(name: str, value: Any, node: ast.ImportFrom) -> dict[str, str
     return {}
 
 
-def _package(module: str) -> str:
+def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
@@ -249,7 +202,7 @@ def _literal(value: Any) -> str | None:
         return None
 
 
-def _not_found(modules: list[str]) -> list[str]:
+def not_found(modules: list[str]) -> list[str]:
     """Those that a new process does not find from anywhere: not the neighbours of the program."""
     command = [sys.executable, "-P", "-c", FIND, *modules]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

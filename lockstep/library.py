@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep import api, extraction, notebook
+from lockstep import api, notebook, objects
 from lockstep import progress as displays
 from lockstep.choices import refuse_unknown_names
 from lockstep.config import Recipe
-from lockstep.errors import unknown
+from lockstep.errors import UserError, unknown
 from lockstep.rank import take_part
 from lockstep.request import Request
 from lockstep.result import Run
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 def train(
@@ -29,8 +31,10 @@ def train(
     workers: int | None = None,
     strategy: str | None = None,
     engine: str | None = None,
-    data: str | None = None,
+    data: str | Path | Callable[..., Any] | None = None,
     model: str | Callable[..., nn.Module] | None = None,
+    loss: str | Callable[..., Tensor] | None = None,
+    metric: str | Callable[..., Any] | None = None,
     run: str | None = None,
     resume: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -40,9 +44,11 @@ def train(
     """Train a recipe, and return when it is over: `lockstep train RECIPE` with the same options, such as `steps=100`,
     `lr=0.1`, `init="weights.pt"` or `settings={"schedule.name": "cosine"}` for `--set`.
 
-    `model` may be a function or a class, also one of the running script or notebook: its source, and what it uses, is
-    written to the run's directory, from where workers import it. They do not import the caller's script, so it needs no
-    `if __name__ == "__main__"`.
+    `model` may be a function or a class, and `data`, `loss` and `metric` functions, also those of the running script or
+    notebook: their source, and what it uses, is written to the run's directory, from where workers import it. They do
+    not import the caller's script, so it needs no `if __name__ == "__main__"`. The function of `data` returns the
+    training and the test set, each a torch `Dataset`, a pair of arrays, a folder of images, or anything with a length
+    and an index.
 
     Raises UserError for what the caller can mend, and JobError when the job failed. Ctrl-C, or the interrupt of a
     notebook's cell, ends the run with a checkpoint, and the run that is returned is "stopped"; a second one ends it at
@@ -57,11 +63,15 @@ def train(
     Traceback (most recent call last):
     lockstep.errors.UserError: unknown option 'worker': did you mean 'workers'?
     """
-    if callable(model):
+    if not isinstance(recipe, str | Recipe):
+        raise UserError(f"recipe takes a name or a lockstep.Recipe, not {type(recipe).__name__}")
+    things = {"data": data, "model": model, "loss": loss, "metric": metric}
+    if any(callable(thing) for thing in things.values()):
         take_part(engine)  # a rank that becomes a worker does not come back to tidy up
-    with extraction.named(model) as name:
-        given = {"workers": workers, "strategy": strategy, "engine": engine, "data": data, "model": name, **options}
-        return api.train(recipe, _request(given, settings), run=run, resume=resume, display=_display(progress))
+    with contextlib.ExitStack() as stack:
+        names = {kind: stack.enter_context(objects.named(kind, thing)) for kind, thing in things.items()}
+        given = {"workers": workers, "strategy": strategy, "engine": engine, **names, **options}
+        return api.train(recipe, request_of(given, settings), run=run, resume=resume, display=_display(progress))
 
 
 def resume(run: str, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
@@ -74,16 +84,27 @@ def resume(run: str, *, workers: int | None = None, progress: bool = True, **opt
     >>> run.metrics["step"]
     [1, 2, 3]
     """
-    return api.resume(run, _request({"workers": workers, **options}, None), display=_display(progress))
+    return api.resume(run, request_of({"workers": workers, **options}, None), display=_display(progress))
 
 
-def _request(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
+def request_of(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
+    """What was asked for, by the names of the command's options."""
     known = {field.name for field in dataclasses.fields(Request)} - {"settings", "program"}
     for name in given:
         if name not in known:
             raise unknown("option", name, known)
     refuse_unknown_names(given, Request, "")
-    return Request(**given, settings=[f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()])
+    return Request(**given, settings=[f"{key}={_json(key, value)}" for key, value in (settings or {}).items()])
+
+
+def _json(key: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"settings takes plain values, and {key} is a {type(value).__name__}: model, data, loss and metric take "
+            "functions, as arguments of train"
+        ) from None
 
 
 def _display(progress: bool) -> displays.Display:

@@ -40,7 +40,7 @@ def load(name: str, find: Find, above: tuple[Path, ...] = ()) -> Recipe:
     text = _read(path)
     plain = _parse(path, text)
     if "recipe" in plain and "job" in plain:
-        return runcode.with_absolute_name(from_plain(plain, str(path))[0], path.parent)
+        return runcode.with_absolute_names(from_plain(plain, str(path))[0], path.parent)
     return _Reader(path, text).recipe(plain, lambda base: find(base, (*above, path.resolve())), above)
 
 

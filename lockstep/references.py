@@ -100,8 +100,8 @@ def _file(where: str) -> Path:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file once, under a name that no module has."""
-    unique = f"lockstep_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    """Import a file once, under a name that no module has; one that has changed since, as a notebook's may, anew."""
+    unique = f"lockstep_user_{path.stem}_{hashlib.sha256(bytes(path) + path.read_bytes()).hexdigest()[:8]}"
     if unique not in sys.modules:
         spec = importlib.util.spec_from_file_location(unique, path)
         assert spec is not None

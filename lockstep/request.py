@@ -34,6 +34,8 @@ class Request:
     anonymous: bool | None = None
     hold_out: int | None = None
     model: str | None = None
+    loss: str | None = None
+    metric: str | None = None
     init: str | None = None
     workers: int | None = None
     leaves: int | None = None
@@ -162,6 +164,8 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
     """
     recipe = replace(recipe, data=with_data(recipe.data, request))
     changes: dict[str, Any] = {
+        "loss": request.loss,
+        "metric": request.metric,
         "leaves": request.leaves,
         "global_batch": request.batch_size,
         "seed": request.seed,

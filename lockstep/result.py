@@ -50,7 +50,8 @@ class Run:
     signal: str = ""
     """What stopped it."""
     confusion: Confusion | None = None
-    """Which class was taken for which, exactly counted; only from `evaluate_run`."""
+    """Which class was taken for which, exactly counted; for the command `lockstep evaluate` alone, and in Python
+    `lockstep.runs.evaluate` has it as plain data."""
     losses: Losses = field(default_factory=Losses)
     """What deaths and joins on the way have cost."""
     is_mixed: bool = False

@@ -1,5 +1,5 @@
-"""Code that lies in the directory of a run, as `code/cell.py`: definitions of a notebook or a script that were passed
-as objects. How they are written down is in `lockstep.extraction`.
+"""Code that lies in the directory of a run, below `code/`: definitions of a notebook or a script that were passed as
+objects. How they are written down is in `lockstep.extraction`.
 
 `config.json` names it from the run's directory, which can be moved; everywhere else the name is absolute.
 """
@@ -7,66 +7,63 @@ as objects. How they are written down is in `lockstep.extraction`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from lockstep import references
 from lockstep.config import Recipe
 
-FILE = "code/cell.py"
+FILES = {"model": "code/cell.py", "data": "code/data.py", "loss": "code/loss.py", "metric": "code/metric.py"}
+"""A file for each of them, so that a run can have the model of another run and data of its own."""
 MARK = "# Written by Lockstep"
 """How such a file begins."""
 
 
-def placed(recipe: Recipe, directory: Path) -> tuple[Recipe, str | None]:
+def placed(recipe: Recipe, directory: Path) -> tuple[Recipe, dict[str, str]]:
     """The recipe of a run whose directory this is, and the code that belongs there: what was written by Lockstep goes
     along, since whoever has written it may go. Files of users stay where they are."""
-    source = _file(recipe)
-    if source is None or not _is_written(source):
-        return recipe, None
-    return _named(recipe, (directory / FILE).resolve()), source.read_text(encoding="utf-8")
+    written = {kind: source for kind, source in _files(recipe).items() if is_written(source)}
+    code = {kind: source.read_text(encoding="utf-8") for kind, source in written.items()}
+    return _moved(recipe, {kind: str(_inside(directory, kind)) for kind in written}), code
 
 
-def write(directory: Path, code: str | None) -> None:
-    if code is not None:
-        (directory / FILE).parent.mkdir(parents=True, exist_ok=True)
-        (directory / FILE).write_text(code, encoding="utf-8")
+def write(directory: Path, code: Mapping[str, str]) -> None:
+    for kind, text in code.items():
+        file = directory / FILES[kind]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
-def with_relative_name(recipe: Recipe, directory: Path) -> Recipe:
+def with_relative_names(recipe: Recipe, directory: Path) -> Recipe:
     """As it is stored."""
-    is_inside = _file(recipe) == (directory / FILE).resolve()
-    return _named(recipe, Path(FILE)) if is_inside else recipe
+    inside = [kind for kind, source in _files(recipe).items() if source == _inside(directory, kind)]
+    return _moved(recipe, {kind: FILES[kind] for kind in inside})
 
 
-def with_absolute_name(recipe: Recipe, directory: Path) -> Recipe:
+def with_absolute_names(recipe: Recipe, directory: Path) -> Recipe:
     """As it is used."""
-    is_inside = recipe.model.name.startswith(f"{FILE}:")
-    return _named(recipe, (directory / FILE).resolve()) if is_inside else recipe
+    inside = [kind for kind, name in _names(recipe).items() if name.startswith(f"{FILES[kind]}:")]
+    return _moved(recipe, {kind: str(_inside(directory, kind)) for kind in inside})
 
 
-def with_name_of_same(recipe: Recipe, directory: Path) -> Recipe:
-    """If the run has the same code already, the recipe with the run's name for it."""
-    moved, code = placed(recipe, directory)
-    there = directory / FILE
-    return moved if code is not None and there.is_file() and there.read_text(encoding="utf-8") == code else recipe
+def with_names_of_same(recipe: Recipe, directory: Path) -> Recipe:
+    """Where the run has the same code already, the recipe with the run's names for it."""
+    _, code = placed(recipe, directory)
+    there = {kind: _inside(directory, kind) for kind in code}
+    same = {kind for kind, file in there.items() if file.is_file() and file.read_text(encoding="utf-8") == code[kind]}
+    return _moved(recipe, {kind: str(there[kind]) for kind in same})
 
 
 def with_contents(recipe: Recipe) -> Recipe:
-    """With the checksum in the place of the path, to compare what runs have trained and not where they lie."""
-    source = _file(recipe)
-    if source is None or not source.is_file() or not _is_written(source):
-        return recipe
-    return _named(recipe, Path(f"{FILE} {hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"))
+    """With checksums in the place of paths, to compare what runs have trained and not where they lie."""
+    written = {kind: source for kind, source in _files(recipe).items() if is_written(source)}
+    checksums = {kind: hashlib.sha256(source.read_bytes()).hexdigest()[:12] for kind, source in written.items()}
+    return _moved(recipe, {kind: f"{FILES[kind]} {checksum}" for kind, checksum in checksums.items()})
 
 
-def _file(recipe: Recipe) -> Path | None:
-    """The file that the model is in, if it is one by its name."""
-    where = recipe.model.name.rpartition(":")[0]
-    return Path(where) if references.is_reference(recipe.model.name) and where.endswith(".py") else None
-
-
-def _is_written(source: Path) -> bool:
+def is_written(source: Path) -> bool:
+    """Whether a file is there, and Lockstep has written it."""
     try:
         with source.open(encoding="utf-8") as file:
             return file.readline().startswith(MARK)
@@ -74,6 +71,29 @@ def _is_written(source: Path) -> bool:
         return False
 
 
-def _named(recipe: Recipe, where: Path) -> Recipe:
-    name = recipe.model.name.rpartition(":")[2]
-    return replace(recipe, model=replace(recipe.model, name=f"{where}:{name}"))
+def _inside(directory: Path, kind: str) -> Path:
+    return (directory / FILES[kind]).resolve()
+
+
+def _names(recipe: Recipe) -> dict[str, str]:
+    named = {"model": recipe.model.name, "data": recipe.data.source, "loss": recipe.loss, "metric": recipe.metric or ""}
+    return {kind: name for kind, name in named.items() if references.is_reference(name)}
+
+
+def _files(recipe: Recipe) -> dict[str, Path]:
+    """Those that the recipe names by their paths."""
+    places = {kind: name.rpartition(":")[0] for kind, name in _names(recipe).items()}
+    return {kind: Path(where) for kind, where in places.items() if where.endswith(".py")}
+
+
+def _moved(recipe: Recipe, places: Mapping[str, str]) -> Recipe:
+    """With the same functions of other files."""
+    old = _names(recipe)
+    new = {kind: f"{where}:{old[kind].rpartition(':')[2]}" for kind, where in places.items()}
+    return replace(
+        recipe,
+        model=replace(recipe.model, name=new.get("model", recipe.model.name)),
+        data=replace(recipe.data, source=new.get("data", recipe.data.source)),
+        loss=new.get("loss", recipe.loss),
+        metric=new.get("metric", recipe.metric),
+    )

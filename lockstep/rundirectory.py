@@ -49,7 +49,7 @@ class RunDirectory:
         return (self.path / "config.json").is_file()
 
     def write_config(self, recipe: Recipe, job: Job) -> None:
-        self.write_json("config.json", to_plain(runcode.with_relative_name(recipe, self.path), job))
+        self.write_json("config.json", to_plain(runcode.with_relative_names(recipe, self.path), job))
 
     def read_config(self) -> tuple[Recipe, Job]:
         path = self.path / "config.json"
@@ -60,7 +60,7 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read ({error}): restore it, or start a new run") from None
         recipe, job = from_plain(plain, str(path))
-        return runcode.with_absolute_name(recipe, self.path), job
+        return runcode.with_absolute_names(recipe, self.path), job
 
     def write_json(self, name: str, value: Any, mode: int = 0o644) -> None:
         """Replace a file in one step; a reader sees the old one or the new one."""

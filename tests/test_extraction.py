@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep import extraction, runcode
+from lockstep import extraction, objects, runcode
 from lockstep.errors import UserError
 from lockstep.models import build, check_model, directories
 from lockstep.models.small import small
@@ -129,7 +129,7 @@ MODEL = "from torch import nn\n{}\ndef net(num_classes, image_shape{}):\n    ret
             "from torch import nn\nnet = nn.Linear(1, 1)",
             "or class that makes one, not Linear: every worker makes its own",
         ),
-        ("def net(): pass", "net must take num_classes and image_shape"),
+        ("def net(classes, shape): pass", "net must take num_classes and image_shape"),
         (MODEL.format("", "", "bias=missing"), "net uses 'missing', which is not defined: define it before"),
         (
             MODEL.format("live = open('/dev/null')", "", "live"),
@@ -163,7 +163,7 @@ def test_what_cannot_be_written_is_refused_in_one_sentence(
 ) -> None:
     (tmp_path / "beside.py").write_text("bias = True")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError) as error, extraction.named(program(text).net):
+    with pytest.raises(UserError) as error, objects.named("model", program(text).net):
         pass
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -176,17 +176,17 @@ class Mine(nn.Linear):
 
 def test_what_is_in_a_module_is_named_by_it(program: Program, tmp_path: Path) -> None:
     """As workers find it; a name stays a name."""
-    with extraction.named(small) as name:
+    with objects.named("model", small) as name:
         assert name == "lockstep.models.small:small"
-    with extraction.named("timm:resnet10t") as name:
+    with objects.named("model", "timm:resnet10t") as name:
         assert name == "timm:resnet10t"
-    with extraction.named(Mine) as name:
+    with objects.named("model", Mine) as name:
         assert name is not None
         model = tiny_recipe().model.__class__(name=name)
         check_model(model)
         assert isinstance(build(model, 10, (3, 32, 32)), Mine)
     made = type("Other", (Mine,), {"__module__": __name__})
-    with pytest.raises(UserError, match=r"has no Other that is this one"), extraction.named(made):
+    with pytest.raises(UserError, match=r"has no Other that is this one"), objects.named("model", made):
         pass
 
 
@@ -194,23 +194,23 @@ def test_a_file_is_there_while_it_is_needed_and_a_run_keeps_a_copy(program: Prog
     """Files of users stay where they are."""
     module = program(MODEL.format("", "", "True"))
     recipe = tiny_recipe()
-    with extraction.named(module.net) as name:
+    with objects.named("model", module.net) as name:
         assert name is not None
         named = recipe.__class__(name="r", model=recipe.model.__class__(name=name))
         placed, code = runcode.placed(named, tmp_path)
-        assert runcode.with_name_of_same(named, tmp_path) == named  # there is no such run yet
+        assert runcode.with_names_of_same(named, tmp_path) == named  # there is no such run yet
         runcode.write(tmp_path, code)
-        assert runcode.with_name_of_same(named, tmp_path) == placed
-        runcode.write(tmp_path / "other", f"{code}# and more")
-        assert runcode.with_name_of_same(named, tmp_path / "other") == named
+        assert runcode.with_names_of_same(named, tmp_path) == placed
+        runcode.write(tmp_path / "other", {"model": f"{code['model']}# and more"})
+        assert runcode.with_names_of_same(named, tmp_path / "other") == named
     assert not Path(name.rpartition(":")[0]).exists()
     assert placed.model.name == f"{tmp_path}/code/cell.py:net"
     check_model(placed.model)
     assert directories(placed.model) == (tmp_path / "code",)  # what travels to the nodes of a cluster
-    stored = runcode.with_relative_name(placed, tmp_path)
+    stored = runcode.with_relative_names(placed, tmp_path)
     assert stored.model.name == "code/cell.py:net"
-    assert runcode.with_absolute_name(stored, tmp_path) == placed
+    assert runcode.with_absolute_names(stored, tmp_path) == placed
     assert runcode.with_contents(placed).model.name.startswith("code/cell.py ")
     own = recipe.__class__(name="r", model=recipe.model.__class__(name=f"{module.__file__}:net"))
-    assert runcode.placed(own, tmp_path) == (own, None)
-    assert runcode.with_contents(own) == runcode.with_relative_name(own, tmp_path) == own
+    assert runcode.placed(own, tmp_path) == (own, {})
+    assert runcode.with_contents(own) == runcode.with_relative_names(own, tmp_path) == own

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -52,6 +54,99 @@ def test_a_script_without_a_guard_trains_a_model_of_its_own(workspace: Path) -> 
     assert first == f"{digest} [1, 2, 3] [2, 3] True"
     assert shown[0] == "Net("
     assert "class Net(nn.Sequential):" in Path("runs/run/code/cell.py").read_text()
+
+
+FUNCTIONS = """
+import sys
+import numpy as np
+import torch
+
+SIZE = 64
+
+def line(x):
+    return 0.1 * x + 0.3
+
+def points():
+    print(points.__code__.co_filename, file=sys.stderr)
+    x = np.linspace(-1, 1, SIZE).reshape(-1, 1)
+    return (x, line(x)), (x[::4], line(x[::4]))
+
+class Line(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(1, 1)
+
+def squares(outputs, targets):
+    return torch.nn.functional.mse_loss(outputs, targets)
+
+def distance(outputs, targets):
+    return torch.abs(outputs - targets).flatten()
+"""
+
+OBJECTS = f"""
+import lockstep
+{FUNCTIONS}
+recipe = lockstep.Recipe(name="line", global_batch=16, leaves=4, steps=4)
+own = {{"data": points, "model": Line, "loss": squares, "metric": distance, "settings": {{"better": "lower"}}}}
+for workers in (1, 2):
+    run = lockstep.train(recipe, **own, workers=workers, run=f"{{workers}}", progress=False)
+    print(run.digest, "distance" in run.evaluation)
+SIZE = 32
+print(lockstep.train(recipe, **own, workers=2, run="1", resume=True, steps=5).digest)
+"""
+
+
+@pytest.mark.timeout(240)  # five trainings
+def test_data_loss_and_metric_of_a_script_are_functions_too(workspace: Path) -> None:
+    """With one digest for 1 and 2 workers, which is that of functions in a file; a run has its own copy, which goes
+    on when the script has changed, and goes along when the run is moved."""
+    Path("script.py").write_text(OBJECTS)
+    Path("own.py").write_text(FUNCTIONS)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run([sys.executable, "script.py"], env=environment, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+    first, second, resumed = result.stdout.splitlines()
+    assert first == second
+    assert "the stored configuration wins: data.source stays " in result.stderr
+    assert "loss stays" not in result.stderr  # what has not changed is the same code
+    recipe = lockstep.Recipe(name="line", global_batch=16, leaves=4, steps=4, better="lower")
+    named: dict[str, Any] = {
+        "data": "own.py:points",
+        "model": "own.py:Line",
+        "loss": "own.py:squares",
+        "metric": "own.py:distance",
+    }
+    from_files = lockstep.train(recipe, **named, workers=1, run="files", progress=False)
+    assert first == f"{from_files.digest} True"
+    assert not Path("runs/files/code").exists()
+    log = next(Path("runs/2/logs").glob("worker-*.log")).read_text()
+    assert str(Path("runs/2/code/data.py").resolve()) in log  # which other hosts may see, unlike the script's own
+    Path("runs/2").rename("moved")
+    assert lockstep.resume("moved/", steps=5, workers=1, progress=False).digest == resumed
+    stored = json.loads(Path("moved/config.json").read_text())["recipe"]
+    assert (stored["data"]["source"], stored["loss"]) == ("code/data.py:points", "code/loss.py:squares")
+
+
+def test_what_is_no_function_is_refused_in_one_sentence(workspace: Path) -> None:
+    """Before anything is written."""
+    arrays = np.zeros((4, 3, 8, 8), np.uint8), np.arange(4)
+    for data in (arrays, arrays[0], torch.utils.data.TensorDataset(torch.zeros(4)), 3):
+        kind = type(data).__name__
+        with pytest.raises(lockstep.UserError, match=f"^data takes .* not {kind}: .* give a function that returns it$"):
+            lockstep.train("demo", data=data)  # type: ignore[arg-type]
+    for model in (3, nn.Linear(1, 1)):
+        with pytest.raises(lockstep.UserError, match=r"^model takes the name .*, not \w+: every worker makes its own$"):
+            lockstep.train("demo", model=model)  # type: ignore[arg-type]
+    for name in ("loss", "metric"):
+        loss: dict[str, Any] = {name: nn.MSELoss()}
+        with pytest.raises(lockstep.UserError, match=f"^{name} takes .* not MSELoss: .* write it as a function"):
+            lockstep.train("demo", **loss)
+        with pytest.raises(lockstep.UserError, match=r"settings takes plain values, and \w+ is a function: .*train$"):
+            lockstep.train("demo", settings={name: digest_in})
+    with pytest.raises(lockstep.UserError, match=r"^digest_in must have no parameters but path and eval_path$"):
+        lockstep.train("demo", data=digest_in)
+    with pytest.raises(lockstep.UserError, match=r"^recipe takes a name or a lockstep.Recipe, not NoneType$"):
+        lockstep.train(None)  # type: ignore[arg-type]
+    assert not Path("runs").exists()
 
 
 def test_what_a_run_gives_back(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +205,10 @@ def test_under_pytest_a_model_of_the_test_is_an_object_too(workspace: Path) -> N
 
 def test_importing_the_public_names_is_light() -> None:
     assert isinstance(RECIPES["demo"](), lockstep.Recipe)
-    for code, heavy in (("import lockstep", ("torch", "numpy", "rich")), ("from lockstep import train", ("torch",))):
+    for code, heavy in (
+        ("import lockstep", ("torch", "numpy", "rich")),
+        ("from lockstep import runs, train", ("torch",)),
+    ):
         shown = f"{code}; import sys; print([name for name in {heavy} if name in sys.modules])"
         environment = {"PYTHONPATH": str(REPOSITORY)}
         result = subprocess.run([sys.executable, "-c", shown], env=environment, capture_output=True, text=True)

@@ -1,4 +1,5 @@
-"""A real notebook with a real kernel: a model that is defined in a cell, progress below the cell, and the interrupt.
+"""A real notebook with a real kernel: a model and data that are defined in cells, progress below the cell,
+and the interrupt.
 
 All of it happens in one notebook, whose kernel takes seconds to start.
 """
@@ -32,17 +33,26 @@ def head(inputs, outputs):
     return nn.Linear(inputs, outputs)
 """
 
+DATA = """
+def noise():
+    images = np.random.default_rng(0).integers(0, 256, (SIZE, 3, 8, 8), np.uint8)
+    labels = np.arange(SIZE) % 10
+    return (images, labels), (images[:20], labels[:20])
+"""
+
 BEGIN = """
 import math
 import threading, signal
 import lockstep
+import numpy as np
 from torch import nn
 WIDTH = 4
+SIZE = 40
 """
 
 TRAIN = """
 settings = {"log_every": 1, "evaluation.max_leaves": 1, "schedule.name": "constant", "schedule.warmup": 0}
-small = {"leaves": 2, "batch_size": 8, "workers": 2, "model": Net, "settings": settings}
+small = {"leaves": 2, "batch_size": 8, "workers": 2, "model": Net, "data": noise, "settings": settings}
 before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], set(threading.enumerate())
 run = lockstep.train("demo", run="first", steps=4, **small)
 """
@@ -69,9 +79,18 @@ REFUSED = "a lambda has no name by which workers could find it"
 
 OPTIONS = [
     *["demo", "--leaves", "2", "--batch-size", "8", "--workers", "1", "--set", "evaluation.max_leaves=1"],
-    *["--set", "schedule.name=constant", "--set", "schedule.warmup=0", "--model", "net.py:Net"],
+    *[
+        "--set",
+        "schedule.name=constant",
+        "--set",
+        "schedule.warmup=0",
+        "--model",
+        "net.py:Net",
+        "--data",
+        "net.py:noise",
+    ],
 ]
-"""The same for the command, with one worker and the model in a file."""
+"""The same for the command, with one worker, and the model and the data in a file."""
 
 
 class Client(NotebookClient):  # type: ignore[misc]
@@ -99,7 +118,7 @@ class Notebook:
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Notebook:
     directory = tmp_path_factory.mktemp("notebook")
-    sources = {"BEGIN": BEGIN, "MODEL": MODEL, "TRAIN": TRAIN, "AFTER": AFTER}
+    sources = {"BEGIN": BEGIN, "MODEL": MODEL, "DATA": DATA, "TRAIN": TRAIN, "AFTER": AFTER}
     sources |= {"INTERRUPTED": INTERRUPTED, "RESUMED": RESUMED, "MISTAKE": MISTAKE}
     cells = {name: nbformat.v4.new_code_cell(source) for name, source in sources.items()}
     document = nbformat.v4.new_notebook(cells=list(cells.values()))
@@ -111,11 +130,11 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Notebook:
         with pytest.raises(CellExecutionError) as mistake:
             client.execute(env=dict(os.environ))
     assert (mistake.value.ename, mistake.value.evalue.partition(":")[0]) == ("UserError", REFUSED), mistake.value
-    (directory / "net.py").write_text(BEGIN.replace("import lockstep", "") + MODEL)
+    (directory / "net.py").write_text(BEGIN.replace("import lockstep", "") + MODEL + DATA)
     return Notebook(directory, cells)
 
 
-def test_a_model_of_a_cell_trains_on_two_workers_as_that_of_a_file_on_one(notebook: Notebook) -> None:
+def test_model_and_data_of_cells_train_on_two_workers_as_those_of_a_file_on_one(notebook: Notebook) -> None:
     digest = digest_in(run("train", *OPTIONS, "--steps", "4", cwd=notebook.directory))
     assert notebook.printed("AFTER") == f"True finished {digest} Net\n"
 
@@ -145,6 +164,7 @@ def test_the_run_holds_the_code_of_the_cell_and_can_be_moved(notebook: Notebook)
     """And a run that is made from it has its own copy."""
     config = json.loads((notebook.directory / "runs/first/config.json").read_text())
     assert config["recipe"]["model"]["name"] == "code/cell.py:Net"
+    assert config["recipe"]["data"]["source"] == "code/data.py:noise"
     moved = notebook.directory / "elsewhere"
     (notebook.directory / "runs/first").rename(moved)
     assert digest_in(run("resume", f"{moved}/", "--workers", "1", "--steps", "5", cwd=notebook.directory))

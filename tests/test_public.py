@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,19 +20,43 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep import library, result
+from lockstep import config, library, result, runs
+from lockstep.script import job, step
 from tests.conftest import REPOSITORY
 
 LIST = REPOSITORY / "tests" / "public.txt"
-MODULES = ("lockstep", "lockstep.config", "lockstep.weights")
+MODULES = ("lockstep", "lockstep.config", "lockstep.runs", "lockstep.weights")
 
 
 def described() -> str:
     lines: list[str] = []
-    for module in MODULES:
-        for name in import_module(module).__all__:
-            lines += _lines(f"{module}.{name}", getattr(import_module(module), name))
+    public = {
+        f"{module}.{name}": getattr(import_module(module), name)
+        for module in MODULES
+        for name in import_module(module).__all__
+    }
+    for name, thing in public.items():
+        lines += _lines(name, thing)
+    seen = [*public.values()]
+    for thing in seen:  # which grows on the way
+        for other in _comes_from(thing):
+            if other not in seen:
+                seen.append(other)
+                lines += _lines(f"{other.__module__}.{other.__name__}", other)
     return "\n".join(lines) + "\n"
+
+
+def _comes_from(thing: Any) -> list[type]:
+    """The classes of ours that a function returns, or that an object of a class has or returns."""
+    if inspect.ismodule(thing) or (isinstance(thing, type) and issubclass(thing, Exception)):
+        return []
+    if isinstance(thing, type):
+        types = [line.rpartition("->")[2] if "->" in line else line.partition("=")[0] for line in _members(thing)]
+    else:
+        types = [str(inspect.signature(thing).return_annotation)]
+    words = [word for text in types for word in re.findall(r"\w+", text)]
+    found = [vars(sys.modules[thing.__module__]).get(word) for word in words]
+    return [one for one in found if isinstance(one, type) and one.__module__.startswith("lockstep.")]
 
 
 def _lines(name: str, thing: Any) -> Iterator[str]:
@@ -41,16 +67,24 @@ def _lines(name: str, thing: Any) -> Iterator[str]:
         yield f"{name}: {', '.join(base.__name__ for base in thing.__bases__)}"
     elif isinstance(thing, type):
         yield f"{name}: class"
-        yield from (f"    {parameter}" for parameter in inspect.signature(thing).parameters.values())
-        for attribute, value in vars(thing).items():
-            if not attribute.startswith("_") and isinstance(value, property):
-                yield f"    {attribute} -> {inspect.signature(value.fget or len).return_annotation}"
-            elif not attribute.startswith("_") and inspect.isfunction(value):
-                yield f"    {attribute}{inspect.signature(value)}"
+        yield from _members(thing)
     else:
         signature = inspect.signature(thing)
         yield f"{name} -> {signature.return_annotation}"
         yield from (f"    {parameter}" for parameter in signature.parameters.values())
+
+
+def _members(thing: Any) -> Iterator[str]:
+    """What can be asked of an object, or given to its class. Others than data are made by Lockstep alone."""
+    if isinstance(thing, type) and dataclasses.is_dataclass(thing):
+        yield from (f"    {parameter}" for parameter in inspect.signature(thing).parameters.values())
+    for attribute, value in vars(thing).items() if isinstance(thing, type) else ():
+        if attribute.startswith("_") and attribute not in ("__len__", "__iter__"):
+            continue
+        if isinstance(value, property):
+            yield f"    {attribute} -> {inspect.signature(value.fget or len).return_annotation}"
+        elif inspect.isfunction(value):
+            yield f"    {attribute}{inspect.signature(value)}"
 
 
 def test_the_public_names_are_those_of_the_list() -> None:
@@ -59,15 +93,24 @@ def test_the_public_names_are_those_of_the_list() -> None:
 
 USER = """
 from pathlib import Path
+from typing import Any
 
 import lockstep
-from lockstep import weights
+from lockstep import runs, weights
 from lockstep.config import Data, Model, Recipe, Schedule
-from torch import nn
+from torch import Tensor, nn
 
 
 def net(num_classes: int, image_shape: tuple[int, int, int], width: int = 8) -> nn.Module:
     return nn.Linear(width, num_classes)
+
+
+def points() -> tuple[tuple[Any, Any], None]:
+    return ([0.0], [1.0]), None
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().mean()
 
 
 def mine() -> Recipe:
@@ -80,6 +123,8 @@ def main() -> float | None:
     try:
         run: lockstep.Run = lockstep.train(mine(), model=net, workers=2, settings={"model.width": 4})
         run = lockstep.resume(run.name, steps=200)
+        run = lockstep.train(mine(), data=points, loss=squared)
+        print(runs.evaluate(run)["top1"], runs.export(run, "torch").name, runs.compare(run, "last"))
     except (lockstep.UserError, lockstep.JobError) as error:
         print(error)
         return None
@@ -93,6 +138,7 @@ def main() -> float | None:
 
 lockstep.train("demo", workers="two")  # type: ignore[arg-type]
 lockstep.train("demo", model=3)  # type: ignore[arg-type]
+lockstep.train("demo", data=([0.0], [1.0]))  # type: ignore[arg-type]
 lockstep.trane("demo")  # type: ignore[attr-defined]
 Recipe(nmae="mine")  # type: ignore[call-arg]
 weights.flat_size("model").upper()  # type: ignore[attr-defined]
@@ -119,9 +165,21 @@ def test_a_users_program_is_checked_against_the_types(tmp_path: Path) -> None:
 
 def test_the_examples_in_the_documentation_are_true(workspace: Path) -> None:
     """Those of `lockstep.weights` are in its own test."""
+    _run_examples(library.train, library.resume, result.Run, runs, *(getattr(runs, name) for name in runs.__all__))
+
+
+def test_the_examples_of_a_loop_and_of_a_recipe_are_true(workspace: Path) -> None:
+    """In this process, where they leave no file."""
+    _run_examples(job.job, job.ScriptJob, job.Batches, step.ScriptStep)
+    _run_examples(config.Recipe)
+    assert not list(workspace.iterdir())
+
+
+def _run_examples(*things: Any) -> None:
+    """One after the other: those that come later use the names of those before."""
     names: dict[str, Any] = {}
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner(verbose=False)
-    for thing in (library.train, library.resume, result.Run):
+    for thing in things:
         (examples,) = finder.find(thing, thing.__name__, globs=names)
         assert examples.examples
         assert runner.run(examples, clear_globs=False).failed == 0, thing

@@ -131,3 +131,13 @@ def test_workers_import_it_and_so_does_a_resume_from_another_directory(project: 
     digest_in(run("train", "demo", *arguments, *options, "--workers", "2", "--steps", "2"))
     digest_in(run("resume", str(tmp_path / "run"), "--steps", "4", cwd=tmp_path))
     assert "shapenets" not in [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_file_is_imported_once_until_it_changes(tmp_path: Path) -> None:
+    """A notebook may train anew under the name of a run that it has deleted."""
+    file = tmp_path / "code.py"
+    file.write_text("made = [1]")
+    first = references.load(f"{file}:made")
+    assert references.load(f"{file}:made") is first
+    file.write_text("made = [2]")
+    assert references.load(f"{file}:made") == [2]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep import generators, philox, references
+from lockstep import generators, philox, references, runcode
 from lockstep.config import Data
 from lockstep.data import fingerprint
 from lockstep.data.items import Form, Raw, as_array, raw, stacked, to_inputs, to_targets
@@ -264,12 +264,20 @@ def _open_folders(data: Data, seed: int, paths: Sequence[Any]) -> Dataset:
     """A folder of images is read as `imagenet` is: a folder for each class; `framing` and `side` say what is seen."""
     from lockstep.data.imagenet import open_imagenet
 
-    base = references.directory(data.source)
-    train, test = (None if path is None else _placed(str(path), base) for path in paths)
+    train, test = (None if path is None else _placed(str(path), data.source) for path in paths)
     if train is None:
         raise UserError(f"{data.source} returned no training set")
     return open_imagenet(replace(data, path=train, eval_path=test), seed)
 
 
-def _placed(path: str, base: Path) -> str:
-    return path if "://" in path else str(base / Path(path).expanduser())
+def _placed(path: str, source: str) -> str:
+    """A relative path starts at the function's file, unless Lockstep has written that."""
+    if "://" in path:
+        return path
+    found = Path(path).expanduser()
+    if not found.is_absolute() and runcode.is_written(Path(source.rpartition(":")[0])):
+        raise UserError(
+            f"{source.rpartition(':')[2]} returned the path {path}, which workers would look for elsewhere: return "
+            "an absolute one, as Path(...).resolve() is"
+        )
+    return str(references.directory(source) / found)

@@ -256,17 +256,43 @@ def table(rows: list[Row], target: float | None) -> Table:
     return shown
 
 
+def to_plain(rows: list[Row], target: float | None) -> list[dict[str, Any]]:
+    """A table for every run, with its own figures: whoever reads it groups for themselves."""
+    runs = [run for row in rows for run in row.runs]
+    return [_figures(run, runs, target) for run in runs]
+
+
+def _figures(run: Run, runs: list[Run], target: float | None) -> dict[str, Any]:
+    one, alone = run.summary, Row((run,), _speed_up([run], runs), ())
+    return {
+        "run": one.name,
+        "recipe": one.recipe,
+        "strategy": run.strategy,
+        "engine": run.engine,
+        "workers": one.workers,
+        "seed": run.seed,
+        "state": one.state,
+        "step": one.step,
+        "steps_per_second": _per_step(run),
+        "images_per_second": run.course.images_per_second,
+        "speed_up": alone.speed_up,
+        "efficiency": alone.efficiency,
+        "best_top1": one.best_top1,
+        "target_top1": target,
+        "seconds_to_target": None if target is None else run.course.seconds_to(target),
+        "bytes_per_step": run.bytes_per_step,
+        "deaths": one.deaths,
+        "digest": one.digest,
+        "goal": one.goal,
+        "best": one.best,
+    }
+
+
 def to_csv(rows: list[Row], target: float | None) -> str:
-    """A line for every run, with its own figures: whoever reads it groups for themselves."""
-    out, runs = io.StringIO(), [run for row in rows for run in row.runs]
-    writer = csv.writer(out, lineterminator="\n")
-    head = ["run", "recipe", "strategy", "engine", "workers", "seed", "state", "step", "steps_per_second"]
-    head += ["images_per_second", "speed_up", "efficiency", "best_top1", "target_top1", "seconds_to_target"]
-    writer.writerow([*head, "bytes_per_step", "deaths", "digest", "goal", "best"])
-    for run in runs:
-        one, alone = run.summary, Row((run,), _speed_up([run], runs), ())
-        line: list[Any] = [one.name, one.recipe, run.strategy, run.engine, one.workers, run.seed, one.state, one.step]
-        line += [_per_step(run), run.course.images_per_second, alone.speed_up, alone.efficiency, one.best_top1, target]
-        line += [None if target is None else run.course.seconds_to(target), run.bytes_per_step, one.deaths]
-        writer.writerow(["" if cell is None else cell for cell in [*line, one.digest, one.goal, one.best]])
+    """A line for every run."""
+    out = io.StringIO()
+    found = to_plain(rows, target)
+    writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
     return out.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstep.predict import Prediction
@@ -21,6 +21,13 @@ def text(predictions: list[Prediction]) -> str:
     return "\n".join(blocks)
 
 
+def to_plain(prediction: Prediction) -> dict[str, Any]:
+    """The image, and its guesses or its problem."""
+    guesses = [dataclasses.asdict(guess) for guess in prediction.guesses]
+    problem = {} if prediction.problem is None else {"problem": prediction.problem}
+    return {"image": prediction.image, "guesses": guesses, **problem}
+
+
 def to_json(prediction: Prediction) -> str:
-    """One object: the image, and its guesses or its problem."""
-    return json.dumps({key: value for key, value in dataclasses.asdict(prediction).items() if value is not None})
+    """One object."""
+    return json.dumps(to_plain(prediction))

@@ -41,12 +41,43 @@ def job(
 ) -> ScriptJob:
     """Name the state that must survive: the model, its optimizer, and whatever else has a `state_dict` (a scheduler) or
     is a dict that the script changes in place. `seed` is that of the order of samples and of what leaves draw;
-    `threads` compute one leaf."""
+    `threads` compute one leaf.
+
+    A line is found from points on it, as in any script; here by one process, and by any number of them under
+    `lockstep launch`:
+
+    >>> import lockstep, torch
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> x = torch.linspace(-1, 1, 32).reshape(-1, 1)
+    >>> loader = DataLoader(TensorDataset(x, 0.1 * x + 0.3), batch_size=8, shuffle=True)
+    >>> model = torch.nn.Linear(1, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    >>> job = lockstep.job(model=model, optimizer=optimizer, seed=0)
+    >>> for step in job.batches(loader, epochs=10):
+    ...     while not step.done:
+    ...         for inputs, targets in step.leaves():
+    ...             step.backward(torch.nn.functional.mse_loss(model(inputs), targets))
+    ...         step.exchange()
+    ...     optimizer.step()
+    >>> round(model.weight.item(), 2), round(model.bias.item(), 2)
+    (0.1, 0.3)
+    """
     return ScriptJob(model, optimizer, seed, threads, also)
 
 
 class ScriptJob:
-    """What `lockstep.job` returns."""
+    """What `lockstep.job` returns. Here `job` and `loader` are those of its example:
+
+    >>> def score(inputs, targets):
+    ...     return {"loss": torch.nn.functional.mse_loss(model(inputs), targets, reduction="sum")}
+    >>> found = job.evaluate(loader, score)
+    >>> found["examples"], round(found["loss"], 3)
+    (32, 0.0)
+    >>> job.say("the line is found")
+    the line is found
+    >>> job.is_first, len(job.digest())
+    (True, 64)
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, threads: int, also: dict[str, Any]
@@ -160,7 +191,11 @@ class ScriptJob:
 
 
 class Batches:
-    """The steps of a training: to be iterated over, once."""
+    """The steps of a training: to be iterated over, once.
+
+    >>> len(job.batches(loader, epochs=10))
+    40
+    """
 
     def __init__(self, job: ScriptJob, reader: Reader, sizes: Sizes) -> None:
         self._job = job
@@ -177,7 +212,7 @@ class Batches:
         while training.step.index < training.last:
             job._step = ScriptStep(training, job._guard, lambda leaf: self._batch(training, leaf))
             yield job._step
-            job._step.end()
+            job._step._end()
             if training.worker is not None:
                 training.worker.reporter.count(training.step)
             training.step = training.step.next()

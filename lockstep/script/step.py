@@ -18,7 +18,11 @@ from lockstep.worker import check_reduced
 
 
 class ScriptStep:
-    """One step of a loop of one's own; see `docs/own-loop.md`."""
+    """One step of a loop of one's own; see `docs/own-loop.md`. Here it is the last of the example of `lockstep.job`:
+
+    >>> step.index, step.epoch, step.ends_epoch, step.is_last, step.done
+    (39, 9, True, True, True)
+    """
 
     def __init__(self, training: Training, guard: Guard, batch: Callable[[Leaf], Any]) -> None:
         self._training = training
@@ -54,6 +58,7 @@ class ScriptStep:
 
     @property
     def is_last(self) -> bool:
+        """Whether no step comes after it."""
         return self.index + 1 == self._training.last
 
     @property
@@ -101,7 +106,7 @@ class ScriptStep:
             rate = float(training.replica.optimizer.param_groups[0]["lr"])
             training.replica.learning_rate = lambda _: rate
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """The script has come to the end of the loop's body."""
         if not self.done:
             raise UserError(

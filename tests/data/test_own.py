@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from lockstep import runcode
 from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.data.order import Samples
@@ -251,6 +252,12 @@ def test_folders_of_images_start_where_the_file_lies(tmp_path: Path) -> None:
     assert (len(dataset.train), len(dataset.test)) == (6, 2)
     assert (dataset.class_names, dataset.image_shape) == (("cat", "dog"), (3, 16, 16))
     assert dataset.test.fetch(in_order(0, 2)).images.shape == (2, 3, 16, 16)
+
+
+def test_a_relative_folder_is_refused_where_lockstep_has_written_the_function(tmp_path: Path) -> None:
+    """The file lies in the run's directory then, and not where the user's notebook does."""
+    with pytest.raises(UserError, match=r"^both returned the path pictures, .*: return an absolute one"):
+        opened(tmp_path, f"{runcode.MARK}: of a cell.\ndef both():\n    return 'pictures', None\n", hold_out=2)
 
 
 # What is refused
