@@ -104,9 +104,6 @@ class Archive:
             self._last_row = row["step"]
             self.dropped_leaves += row.get("dropped_leaves", 0)
             self._display.train_row(row)
-        if row["kind"] == "death":
-            then = "the job ends with a checkpoint" if row.get("fatal") else "the others go on"
-            self._display.note(f"{row['role']} {row['worker']} {row['how']}; {then}")
         if row["kind"] == "broken":
             self.broken.add(row["image"])
         if row["kind"] == "mixed":

@@ -165,6 +165,14 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """The first member has so many steps behind it."""
+
+    worker: int
+    step: int
+
+
+@dataclass(frozen=True)
 class CheckpointTime:
     """So much time has passed that a checkpoint is wanted."""
 
@@ -220,6 +228,7 @@ Event = (
     | Finished
     | Raised
     | Gone
+    | Reached
     | CheckpointTime
     | Resize
     | Joined
@@ -302,6 +311,13 @@ class Warn:
 
 
 @dataclass(frozen=True)
+class Tell:
+    """A line for whoever watches."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a job ended: `finished`, `stopped` (with a checkpoint) or `failed`."""
 
@@ -323,4 +339,6 @@ class End:
     outcome: Outcome
 
 
-Action = Start | Kill | Send | Record | KeepCheckpoint | DiscardCheckpoint | Trust | RollBack | Adopt | Warn | End
+Action = (
+    Start | Kill | Send | Record | KeepCheckpoint | DiscardCheckpoint | Trust | RollBack | Adopt | Warn | Tell | End
+)

@@ -255,6 +255,7 @@ class Supervisor:
         kind = message["type"]
         if kind == "metrics":
             self._record({"kind": "train", **message["row"]})
+            self._handle(e.Reached(worker, int(message["row"]["step"])))
         elif kind == "image":
             self._archive.image(str(message["tag"]), base64.b64decode(message["png"]), int(message["step"]))
         elif kind == "histograms":
@@ -434,6 +435,8 @@ class Supervisor:
                     self._archive.adopt(action.probe)
                 case e.Warn():
                     self._display.note(f"warning: {action.text}")
+                case e.Tell():
+                    self._display.note(action.text)
                 case e.End():
                     self._outcome = action.outcome
                     mark = {} if strategies.bits(self._plan.job) != "none" else {"reproducible": False}
