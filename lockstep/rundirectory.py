@@ -51,6 +51,15 @@ class RunDirectory:
     def write_config(self, recipe: Recipe, job: Job) -> None:
         self.write_json("config.json", to_plain(runcode.with_relative_name(recipe, self.path), job))
 
+    def write_workers(self, workers: int) -> None:
+        """The number that was asked for last is what the run has when it is resumed. The time of the file stays: it
+        says when the run was started or resumed."""
+        path = self.path / "config.json"
+        plain, times = json.loads(path.read_text()), path.stat()
+        plain["job"]["workers"] = workers
+        self.write_json("config.json", plain)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
     def read_config(self) -> tuple[Recipe, Job]:
         path = self.path / "config.json"
         try:

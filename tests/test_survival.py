@@ -145,7 +145,11 @@ def test_resize_and_stop_a_running_job(workspace: Path) -> None:
     stop_and_compare(process, "run")
     assert "is not running" in run("stop", "run").stderr
     done = rows_of("run", "checkpoint")[-1]["step"]
-    resumed = run("resume", "run", "--workers", "2", "--steps", str(done + 3))
+    by_name = {one["name"]: one["workers"] for one in map(json.loads, run("runs", "--json").stdout.splitlines())}
+    assert by_name["run"] == 2, "what was asked for last"
+    resumed = run("resume", "run", "--steps", str(done + 3))
+    assert "run: 2 workers" in resumed.stderr
+    assert run("compare", "run").stdout.splitlines()[1].split()[3] == "1-3"
     assert digest_in(resumed) == digest_in(run("resume", "run-whole", "--steps", str(done + 3)))
 
 

@@ -104,6 +104,9 @@ class Archive:
             self._last_row = row["step"]
             self.dropped_leaves += row.get("dropped_leaves", 0)
             self._display.train_row(row)
+        if row["kind"] == "resize" and self._metrics is not None:
+            with self._tolerant("config.json"):
+                self._directory.write_workers(row["workers"])
         if row["kind"] == "broken":
             self.broken.add(row["image"])
         if row["kind"] == "mixed":
