@@ -102,14 +102,21 @@ class RunDirectory:
         return False
 
     @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Whoever cannot write here, before training begins, is told so in a sentence."""
+        try:
+            yield
+        except OSError as error:
+            advice = (
+                "see to it that there is room, and that you may" if self.exists() else "choose another place with --run"
+            )
+            raise UserError(f"cannot write to {self.path} ({error.strerror or error}): {advice}") from None
+
+    @contextmanager
     def locked(self) -> Iterator[None]:
         """One supervisor per run. The lock ends with the process, however it ends."""
-        try:
+        with self.writing():
             descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {self.path} ({error.strerror}): choose another place with --run"
-            ) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -142,7 +142,9 @@ def test_resize_and_stop_a_running_job(workspace: Path) -> None:
     wait_for_generation("run", 3)
     assert run("resize", "last", "2").returncode == 0
     wait_for_generation("run", 2)
-    stop_and_compare(process, "run")
+    shown = stop_and_compare(process, "run")
+    assert "`lockstep stop`: stopping after a checkpoint" in shown
+    assert "SIGTERM" not in shown
     assert "is not running" in run("stop", "run").stderr
     done = rows_of("run", "checkpoint")[-1]["step"]
     by_name = {one["name"]: one["workers"] for one in map(json.loads, run("runs", "--json").stdout.splitlines())}

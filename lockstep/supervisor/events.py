@@ -11,6 +11,9 @@ from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
 
+STOP_COMMAND = "`lockstep stop`"
+"""What a stop is said to come from that no signal has asked for."""
+
 # Events
 
 
