@@ -91,15 +91,11 @@ def train(
     except FileExistsError:  # another command has just taken the next free name: take the one after it
         return train(asked, request, display=display)
     with directory.locked():
-        try:
+        with directory.writing():
             recipe, code = runcode.placed(recipe, directory.path)
             runcode.write(directory.path, code)
             plan = _placed(plan) if code else plan
             _write_description(plan, recipe)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {directory.path} ({error.strerror}): choose another place with --run"
-            ) from None
         try:
             return _supervise(plan, display)
         except UserError:
@@ -189,7 +185,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             )
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
-        _write_description(plan, recipe)
+        with directory.writing():
+            _write_description(plan, recipe)
         return _supervise(plan, display)
 
 
@@ -229,7 +226,8 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
     """The newest good checkpoint; where states are verified, the newest that was."""
     newest, problems = checkpoint.newest_good(directory.checkpoints, verified)
-    selection.warn_of(problems, display)
+    for sentence in checkpoint.describe_damage(problems, newest is not None):
+        display.note(sentence)
     if verified is not None:
         for path in directory.checkpoints.glob("step-*"):
             if path.name > checkpoint.directory_name(verified):

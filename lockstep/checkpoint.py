@@ -246,6 +246,13 @@ def _first_good(listed: list[Path]) -> tuple[Info | None, list[str]]:
     return None, problems
 
 
+def describe_damage(problems: list[str], is_another_good: bool) -> list[str]:
+    """What a user is told of checkpoints that were passed over, the newest first, when training goes on."""
+    used = "an older checkpoint is used" if is_another_good else "there is no older one, so training starts at step 0"
+    then = [*["the one before it is tried"] * (len(problems) - 1), used]
+    return [f"warning: {problem}; {what}" for problem, what in zip(problems, then, strict=False)]
+
+
 def steps_of(root: Path) -> list[int]:
     """The steps of which there are checkpoints, good or not."""
     return sorted(int(path.name.removeprefix("step-")) for path in root.glob("step-*"))

@@ -11,6 +11,7 @@ from lockstep import metrics, selection, trained
 from lockstep.progress import Silent
 from lockstep.report.confusion import Confusion
 from lockstep.rundirectory import RunDirectory
+from lockstep.supervisor.events import STOP_COMMAND
 from lockstep.supervisor.roster import Losses
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Run:
     evaluation: dict[str, Any] | None
     """The last evaluation: examples, top1, top5, loss, best_top1; without classes the recipe's metric, or the loss."""
     signal: str = ""
-    """What stopped it."""
+    """What stopped it: the name of a signal, or `lockstep stop`."""
     confusion: Confusion | None = None
     """Which class was taken for which, exactly counted; for the command `lockstep evaluate` alone, and in Python
     `lockstep.runs.evaluate` has it as plain data."""
@@ -63,8 +64,10 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """As a shell expects it: 0, or 128 and the number of the signal."""
-        return 0 if self.state == "finished" else 128 + signal.Signals[self.signal].value
+        """As a shell expects it: 0, or 128 and the number of the signal; `lockstep stop` is as good as a SIGTERM."""
+        if self.state == "finished":
+            return 0
+        return 128 + (signal.SIGTERM if self.signal == STOP_COMMAND else signal.Signals[self.signal]).value
 
     @property
     def metrics(self) -> Columns:

@@ -51,6 +51,15 @@ class RunDirectory:
     def write_config(self, recipe: Recipe, job: Job) -> None:
         self.write_json("config.json", to_plain(runcode.with_relative_names(recipe, self.path), job))
 
+    def write_workers(self, workers: int) -> None:
+        """The number that was asked for last is what the run has when it is resumed. The time of the file stays: it
+        says when the run was started or resumed."""
+        path = self.path / "config.json"
+        plain, times = json.loads(path.read_text()), path.stat()
+        plain["job"]["workers"] = workers
+        self.write_json("config.json", plain)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
     def read_config(self) -> tuple[Recipe, Job]:
         path = self.path / "config.json"
         try:
@@ -93,14 +102,21 @@ class RunDirectory:
         return False
 
     @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Whoever cannot write here, before training begins, is told so in a sentence."""
+        try:
+            yield
+        except OSError as error:
+            advice = (
+                "see to it that there is room, and that you may" if self.exists() else "choose another place with --run"
+            )
+            raise UserError(f"cannot write to {self.path} ({error.strerror or error}): {advice}") from None
+
+    @contextmanager
     def locked(self) -> Iterator[None]:
         """One supervisor per run. The lock ends with the process, however it ends."""
-        try:
+        with self.writing():
             descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {self.path} ({error.strerror}): choose another place with --run"
-            ) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

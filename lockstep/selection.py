@@ -26,7 +26,8 @@ def pinned(directory: RunDirectory, wanted: str | None, display: Display) -> Ite
     with checkpoint.pinned(directory.checkpoints, step) as (found, problems):
         if found is None:
             raise _no_checkpoint(directory, step, problems)
-        warn_of(problems, display)
+        for sentence in checkpoint.describe_damage(problems, is_another_good=True):
+            display.note(sentence)
         yield found
 
 
@@ -75,11 +76,6 @@ def refuse_script(recipe: Recipe, directory: RunDirectory) -> None:
             f"{directory.name} was trained by {recipe.script.path}, which alone knows its model and data: do it there, "
             f"with the weights of {directory.checkpoints}/step-*/{checkpoint.FILES[0]}"
         )
-
-
-def warn_of(problems: list[str], display: Display) -> None:
-    for problem in problems:
-        display.note(f"warning: {problem}; an older checkpoint is used")
 
 
 def find_checkpoint(target: str) -> checkpoint.Info:

@@ -128,7 +128,7 @@ def test_hosts_join_in_the_middle_lose_a_worker_and_leave(workspace: Path, netwo
 
     shown = stop_and_compare(network, process)
     code, out, _ = end_of(first)
-    assert (code, out) == (0, "run was stopped by SIGTERM\n")
+    assert (code, out) == (0, "run was stopped by `lockstep stop`\n")
     assert f"  lockstep join {LISTEN}\n" in shown
     assert token not in shown
     assert "has left; the others go on" in shown
@@ -171,7 +171,7 @@ def test_a_host_that_is_killed_and_one_whose_link_is_cut(workspace: Path, networ
     assert len(rows_of("run", "death")) == 2
     assert not rows_of("run", "refused")
     code, out, _ = end_of(cut)
-    assert (code, out) == (0, "run was stopped by SIGTERM\n")
+    assert (code, out) == (0, "run was stopped by `lockstep stop`\n")
 
 
 def test_a_run_without_workers_of_its_own_on_every_address(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 from lockstep import checkpoint, metrics
 from lockstep.config import Schedule
 from lockstep.schedule import learning_rate
-from tests.conftest import Command, digest_in, run, start
+from tests.conftest import REPOSITORY, Command, digest_in, run, start
 
 # 2 leaves of 8 images; an epoch of the shapes has 625 steps, so every cut is in the middle of one.
 TINY = ["demo", "--leaves", "2", "--batch-size", "16", "--set", "evaluation.max_leaves=1", "--set", "log_every=1"]
@@ -153,6 +156,92 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(lockstep: Command) -> None
     assert "an older checkpoint is used" in resumed.stderr
     assert "from step 4" in resumed.stderr
     assert checkpoint.verify(newest).digest == whole
+
+
+def test_without_another_checkpoint_a_damaged_one_means_the_start(lockstep: Command) -> None:
+    whole = digest_in(lockstep("train", *TINY, "--steps", "4", "--workers", "1", "--run", "run"))
+    (Path("runs/run/checkpoints/step-000000004") / "model.safetensors").write_bytes(b"")
+    resumed = lockstep("resume", "run")
+    assert digest_in(resumed) == whole
+    assert "its checksum differs; there is no older one, so training starts at step 0\n" in resumed.stderr
+    assert "older checkpoint is used" not in resumed.stderr
+
+
+LATE = """
+import threading
+from lockstep import checkpoint, writer
+from lockstep.models.small import small
+
+ending, write, finish = threading.Event(), checkpoint.write, writer.Writer.finish
+
+def late(*arguments):
+    ending.wait(60)
+    return write(*arguments)
+
+def told(self, seconds=None):
+    if seconds is not None:
+        ending.set()
+    finish(self, seconds)
+
+checkpoint.write, writer.Writer.finish = late, told
+
+def net(num_classes, image_shape):
+    return small(num_classes, image_shape)
+"""
+"""A model in whose worker nothing is written before the job is told to end."""
+
+
+def test_a_checkpoint_that_is_done_after_a_second_signal_counts_everywhere(lockstep: Command, workspace: Path) -> None:
+    (workspace / "late.py").write_text(LATE)
+    arguments = ["--steps", "100000", "--set", "model.name=late.py:net", "--set", "checkpoints.every_steps=5"]
+    process = start("train", *TINY, *CONSTANT, *arguments, "--workers", "1", "--run", "cut", cwd=workspace)
+    wait_for_step(process, "cut", 7)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    while "once more to stop at once" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "stopped by SIGINT with a checkpoint" in out
+    newest, _ = checkpoint.newest_good(workspace / "runs/cut/checkpoints")
+    assert newest is not None
+    assert rows_of("cut", "end")[-1]["digest"] == newest.digest
+    listed = json.loads(Path("runs/cut/checkpoints.json").read_text())["checkpoints"]
+    assert (listed[-1]["step"], listed[-1]["digest"]) == (newest.step, newest.digest)
+    summary = json.loads(lockstep("runs", "--json").stdout)
+    assert (summary["state"], summary["digest"]) == ("stopped", newest.digest)
+    assert summary["step"] >= newest.step
+    assert lockstep("digest", "cut").stdout.strip() == newest.digest
+
+
+def test_a_run_that_cannot_be_written_is_refused_in_a_sentence(lockstep: Command, workspace: Path) -> None:
+    """Also for root, without the capability to write in spite of the mode."""
+    lockstep("train", *TINY, "--steps", "2", "--workers", "1", "--run", "run")
+    directory = workspace / "runs/run"
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    directory.chmod(0o555)
+    try:
+        refused = subprocess.run(
+            [sys.executable, "-m", "lockstep", "resume", "run", "--steps", "4"],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            preexec_fn=drop_privilege,
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        directory.chmod(0o755)
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.splitlines() == [
+        "lockstep: cannot write to runs/run (Permission denied): see to it that there is room, and that you may"
+    ]
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+def drop_privilege() -> None:
+    """Root obeys the modes of files after the next exec; others do so anyway."""
+    prctl_capbset_drop, cap_dac_override = 24, 1
+    ctypes.CDLL(None).prctl(prctl_capbset_drop, cap_dac_override, 0, 0, 0)
 
 
 def test_the_stored_configuration_wins(lockstep: Command) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,12 @@ def test_no_run_can_have_a_name_that_means_another_one(workspace: Path, name: st
     with pytest.raises(UserError, match="choose another name"):
         for_new_run(name, "demo")
     assert for_new_run("last-1", "demo").name == "last-1"
+
+
+def test_a_resize_is_remembered_and_makes_no_run_the_last(three: Path) -> None:
+    """`last` is the run that was started or resumed last, whatever has been written to another since."""
+    one = existing("demo-1")
+    recipe, job = one.read_config()
+    one.write_workers(3)
+    assert one.read_config() == (recipe, replace(job, workers=3))
+    assert existing("last").name == "demo-2"

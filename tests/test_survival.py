@@ -63,10 +63,20 @@ def test_all_workers_die_at_once_and_the_run_restarts_by_itself(
     workspace: Path, undisturbed: tuple[str, list[float]]
 ) -> None:
     """From the newest good checkpoint: that of the evaluation at step 12, or of step 8 if it was not on disk yet."""
-    digest, _ = disturbed("kill worker=0 step=14 phase=forward; kill worker=1 step=14 phase=forward", workers=2)
+    digest, shown = disturbed("kill worker=0 step=14 phase=forward; kill worker=1 step=14 phase=forward", workers=2)
     assert digest == undisturbed[0]
-    assert [row["step"] for row in rows_of("run", "generation")][-1] in (8, 12)
+    back = [row["step"] for row in rows_of("run", "generation")][-1]
+    assert back in (8, 12)
     assert [row["loss"] for row in rows_of("run", "train")] == undisturbed[1]
+    assert f"nobody is left: new workers are started, and go back to the checkpoint of step {back}\n" in shown
+    (recovery,) = [row for row in rows_of("run", "recovery") if "leaves" in row]
+    again = recovery["steps"]
+    assert back + again in (12, 13, 14), "the last words of a worker that is killed may not be heard"
+    assert (recovery["step"], recovery["leaves"]) == (back, again * 4)
+    assert f"workers 2 and 3 have joined: 2 workers, back at step {back}" in shown
+    summary = json.loads(run("runs", "--json").stdout)
+    assert summary["recomputed_leaves"] >= recovery["leaves"]
+    assert summary["seconds_lost"] >= recovery["seconds"] > 0.5, "a process takes longer than that to start"
 
 
 def test_a_stopped_worker_is_expelled_and_the_run_goes_on(
@@ -111,7 +121,7 @@ def test_a_replacement_joins_and_works(workspace: Path) -> None:
     assert [row["workers"] for row in rows_of("run", "generation")] == [2, 1, 2]
     assert [row["joined"] for row in rows_of("run", "generation")] == [[], [], [2]]
     wait_for_step(process, "run", rows_of("run", "generation")[-1]["step"] + 10)
-    stop_and_compare(process, "run")
+    assert "\nworker 2 has joined: 2 workers\n" in stop_and_compare(process, "run")
 
 
 def test_without_replacement_the_others_finish(workspace: Path, undisturbed: tuple[str, list[float]]) -> None:
@@ -132,10 +142,16 @@ def test_resize_and_stop_a_running_job(workspace: Path) -> None:
     wait_for_generation("run", 3)
     assert run("resize", "last", "2").returncode == 0
     wait_for_generation("run", 2)
-    stop_and_compare(process, "run")
+    shown = stop_and_compare(process, "run")
+    assert "`lockstep stop`: stopping after a checkpoint" in shown
+    assert "SIGTERM" not in shown
     assert "is not running" in run("stop", "run").stderr
     done = rows_of("run", "checkpoint")[-1]["step"]
-    resumed = run("resume", "run", "--workers", "2", "--steps", str(done + 3))
+    by_name = {one["name"]: one["workers"] for one in map(json.loads, run("runs", "--json").stdout.splitlines())}
+    assert by_name["run"] == 2, "what was asked for last"
+    resumed = run("resume", "run", "--steps", str(done + 3))
+    assert "run: 2 workers" in resumed.stderr
+    assert run("compare", "run").stdout.splitlines()[1].split()[3] == "1-3"
     assert digest_in(resumed) == digest_in(run("resume", "run-whole", "--steps", str(done + 3)))
 
 

@@ -18,6 +18,7 @@ from lockstep.errors import UserError
 from lockstep.inputs import Inputs
 from lockstep.report.curves import Course, course
 from lockstep.report.runs import Summary, summarize
+from lockstep.report.sizes import Sizes, sizes, together
 from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Run:
     """One run, as its files tell it."""
 
     summary: Summary
+    sizes: Sizes
+    """How many workers there really were."""
     strategy: str
     engine: str
     seed: int
@@ -60,7 +63,11 @@ class Row:
 
     @property
     def efficiency(self) -> float | None:
-        return None if self.speed_up is None else self.speed_up / self.first.summary.workers
+        return None if self.speed_up is None else self.speed_up / self.sizes.mean
+
+    @property
+    def sizes(self) -> Sizes:
+        return together([run.sizes for run in self.runs])
 
     @property
     def names(self) -> str:
@@ -75,8 +82,11 @@ def load(directory: RunDirectory) -> Run:
     sent = [row["sent_bytes"] for row in train if "sent_bytes" in row]
     found = description.from_plain(directory.read_json("dataset.json"))
     summary = summarize(directory)
+    there = sizes(rows, job.workers)
+    was_resized = any(row.get("kind") == "resize" for row in rows)
     return Run(
         summary=summary,
+        sizes=there,
         strategy=_strategy(job),
         engine=job.engine,
         seed=recipe.seed,
@@ -85,7 +95,7 @@ def load(directory: RunDirectory) -> Run:
         bytes_per_step=sum(sent) / steps if sent and steps else None,
         course=course(rows, metrics.read(directory.followed), summary.goal),
         trained=_trained(recipe, inputs.read(directory.read_json("environment.json"))),
-        settings=f"{_strategy(job)}, {job.workers}, {job.engine}, {job.evaluator}",
+        settings=f"{_strategy(job)}, {there.text if was_resized else job.workers}, {job.engine}, {job.evaluator}",
     )
 
 
@@ -149,7 +159,7 @@ def _times(group: list[Run], target: float | None) -> list[float]:
 
 def _speed_up(group: list[Run], runs: list[Run]) -> float | None:
     """Next to one worker on the same recipe: with the same strategy, if there is one, and otherwise with any."""
-    alone = [run for run in runs if run.trained == group[0].trained and run.summary.workers == 1]
+    alone = [run for run in runs if run.trained == group[0].trained and run.sizes.most == 1]
     same = [run for run in alone if run.strategy == group[0].strategy]
     mine, theirs = _speed(group), _speed(same or alone)
     return None if mine is None or theirs is None else mine / theirs
@@ -192,7 +202,7 @@ def columns(target: float | None, goals: list[str]) -> list[Column]:
         _text_column("run", lambda row: row.names),
         _text_column("strategy", lambda row: row.first.strategy),
         _text_column("engine", lambda row: row.first.engine),
-        Column("N", None, lambda row: str(row.first.summary.workers)),
+        Column("N", None, lambda row: row.sizes.text),
         _number_column("steps/s", _per_step, "{:.2f}"),
         _number_column("images/s", lambda run: run.course.images_per_second, "{:.0f}"),
         Column("speed-up", None, lambda row: _format(row.speed_up, "{:.2f}")),
@@ -285,6 +295,7 @@ def _figures(run: Run, runs: list[Run], target: float | None) -> dict[str, Any]:
         "digest": one.digest,
         "goal": one.goal,
         "best": one.best,
+        "mean_workers": run.sizes.mean,
     }
 
 

@@ -68,7 +68,8 @@ class Archive:
         self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
         self._marks = {} if strategies.bits(job) != "none" else {"reproducible": False}
         self.broken = {row["image"] for row in metrics.read(self._directory.metrics) if row.get("kind") == "broken"}
-        self._metrics = MetricsFile(self._directory.metrics, self._first_step)
+        with self._directory.writing():
+            self._metrics = MetricsFile(self._directory.metrics, self._first_step)
         session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
         self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
         try:
@@ -83,7 +84,8 @@ class Archive:
     def announce(self, address: str, token: str) -> None:
         """Where `stop` and the like find the supervisor; only the user may read it."""
         document = {"version": FORMAT_VERSION, "address": address, "token": token}
-        self._directory.write_json(ADDRESS_FILE, document, mode=0o600)
+        with self._directory.writing():
+            self._directory.write_json(ADDRESS_FILE, document, mode=0o600)
 
     def withdraw(self) -> None:
         """There is nobody to be found any more."""
@@ -105,9 +107,9 @@ class Archive:
             self._last_row = row["step"]
             self.dropped_leaves += row.get("dropped_leaves", 0)
             self._display.train_row(row)
-        if row["kind"] == "death":
-            then = "the job ends with a checkpoint" if row.get("fatal") else "the others go on"
-            self._display.note(f"{row['role']} {row['worker']} {row['how']}; {then}")
+        if row["kind"] == "resize" and self._metrics is not None:
+            with self._tolerant("config.json"):
+                self._directory.write_workers(row["workers"])
         if row["kind"] == "broken":
             self.broken.add(row["image"])
         if row["kind"] == "mixed":
@@ -154,6 +156,17 @@ class Archive:
         self._list(checkpoint.to_keep(entries, self._keep_count, needed), entries)
         if not is_known:
             self.record({"kind": "checkpoint", "step": kept.step, "digest": kept.digest}, None)
+
+    def take_late(self, needed_steps: set[int]) -> str | None:
+        """The digest of a checkpoint of which nobody was told before the end, and which then counts like any other."""
+        if self._verified is not None:  # it may be of a state that the run has gone back from
+            return None
+        newest, _ = checkpoint.newest_good(self._directory.checkpoints)
+        known = max((old["step"] for old in self._good), default=self._first_step or -1)
+        if newest is None or newest.step <= known:
+            return None
+        self.keep(KeepCheckpoint(newest.step, newest.path.name, newest.digest), needed_steps, set())
+        return newest.digest
 
     def candidates(self) -> list[Path]:
         """Checkpoints that a worker may begin from, the best first."""

@@ -24,6 +24,8 @@ def end_after(machine: Machine, id_: int, how: str) -> list[e.Action]:
 def checkpointed(machine: Machine, event: e.Checkpointed) -> list[e.Action]:
     if not machine.saving.written(event):
         return [e.DiscardCheckpoint(event.name, event.digest)]
+    machine.ground.reach(event.step)
+    machine.ground.keep(event.step, machine.useful_seconds, is_stored=True)
     keep: list[e.Action] = [e.KeepCheckpoint(event.step, event.name, event.digest)]
     if event.reason == "stop":
         return keep + machine.end(machine.doom or e.Outcome("stopped", event.digest, machine.stopping or ""))

@@ -11,6 +11,9 @@ from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.verification import Replay, Report
 from lockstep.wire import Message
 
+STOP_COMMAND = "`lockstep stop`"
+"""What a stop is said to come from that no signal has asked for."""
+
 # Events
 
 
@@ -165,6 +168,14 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """The first member has so many steps behind it."""
+
+    worker: int
+    step: int
+
+
+@dataclass(frozen=True)
 class CheckpointTime:
     """So much time has passed that a checkpoint is wanted."""
 
@@ -220,6 +231,7 @@ Event = (
     | Finished
     | Raised
     | Gone
+    | Reached
     | CheckpointTime
     | Resize
     | Joined
@@ -302,6 +314,13 @@ class Warn:
 
 
 @dataclass(frozen=True)
+class Tell:
+    """A line for whoever watches."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a job ended: `finished`, `stopped` (with a checkpoint) or `failed`."""
 
@@ -323,4 +342,6 @@ class End:
     outcome: Outcome
 
 
-Action = Start | Kill | Send | Record | KeepCheckpoint | DiscardCheckpoint | Trust | RollBack | Adopt | Warn | End
+Action = (
+    Start | Kill | Send | Record | KeepCheckpoint | DiscardCheckpoint | Trust | RollBack | Adopt | Warn | Tell | End
+)

@@ -51,6 +51,7 @@ def verdict_of(machine: Machine, verification: Verification, verdict: Verdict, s
     match verdict:
         case Agreed():
             verification.begin(step, machine.members, (machine.scores.evaluated, machine.scores.best))
+            machine.ground.keep(step, machine.useful_seconds, is_stored=False)
             return [e.Trust(step), *machine.send_all({"type": "verified", "step": step})]
         case Disputed():
             return machine.send_all(verdict.message)

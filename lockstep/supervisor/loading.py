@@ -18,17 +18,22 @@ class Loading:
 
     async def choose(self, id_: int, listed: Iterable[Path]) -> Path | None:
         """The newest good one, which from now on is not deleted until the process has loaded it."""
+        problems: list[str] = []
+        found = None
         for path in [*listed, *([] if self._stored is None else [self._stored])]:
             self._paths[id_] = path
-            if path == self._stored:
-                return path
             try:
-                await asyncio.to_thread(checkpoint.verify, path)
-                return path
+                if path != self._stored:
+                    await asyncio.to_thread(checkpoint.verify, path)
+                found = path
+                break
             except checkpoint.Damaged as damage:
-                self._note(f"warning: {damage}; an older checkpoint is used")
-        self.done(id_)
-        return None
+                problems.append(str(damage))
+        for sentence in checkpoint.describe_damage(problems, found is not None):
+            self._note(sentence)
+        if found is None:
+            self.done(id_)
+        return found
 
     def path(self, id_: int) -> Path | None:
         return self._paths.get(id_)

@@ -8,8 +8,9 @@ died), the machine knows the newest step, gives the missing leaves to the living
 
 Here is how generations come about. What else can happen has files of its own, of functions that are given the
 machine: `serving` and `observing` (servers, the evaluator), `admission` (who may take part), `sizing` (how many),
-`patience` (time), `judging` (evaluations, verifications), `ending` (checkpoints, the end). What they know is in
-`roster`, `watch`, `scores`, `saving`, `verification`, `probes` and `observer`; `forming` puts a generation together.
+`patience` (time), `judging` (evaluations, verifications), `ending` (checkpoints, the end), `telling` (what is said of
+it). What they know is in `roster`, `watch`, `scores`, `saving`, `ground`, `verification`, `probes` and `observer`;
+`forming` puts a generation together.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any
 
 from lockstep.generation import Generation, Member
 from lockstep.rounds import EVERY_STEP, Rounds
-from lockstep.supervisor import admission, ending, judging, observing, patience, probes, serving, sizing
+from lockstep.supervisor import admission, ending, judging, observing, patience, probes, serving, sizing, telling
 from lockstep.supervisor import events as e
 from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
+from lockstep.supervisor.ground import Ground
 from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.probes import Probe
 from lockstep.supervisor.roster import Losses, Roster, Streak
@@ -67,6 +69,9 @@ class Machine(Roster):
     """Whether the next generation begins at the last verified snapshot."""
     finished: dict[int, str] = field(default_factory=dict)
     streak: Streak = field(default_factory=Streak)
+    ground: Ground = field(default_factory=Ground)
+    now: float = 0.0
+    """The time of the newest event, as it was given."""
     lost_servers: int = 0
     doom: e.Outcome | None = None
     """How the job will end as soon as a checkpoint is written."""
@@ -75,6 +80,7 @@ class Machine(Roster):
         """What to do about an event. Nothing more happens once the job is over; the dead are not heard."""
         if self.outcome is not None:
             return []
+        self.now = max(self.now, now)
         worker = getattr(event, "worker", None)
         if worker in self.servers:
             return serving.hear(self, worker, event, now)
@@ -118,6 +124,9 @@ class Machine(Roster):
                 return self._on_raised(event)
             case e.Gone():
                 return self._on_gone(event)
+            case e.Reached():
+                self.ground.reach(event.step)
+                return []
             case e.CheckpointTime():
                 return ending.ask_for_checkpoint(self, "time")
             case e.Resize():
@@ -138,13 +147,15 @@ class Machine(Roster):
         actions: list[e.Action] = [self.record("death", worker=id_, role=role, how=how, **marks)]
         if kill:
             actions.append(e.Kill(id_))
+        what = f"{role} {id_} {how}"
         if not self.is_elastic:
-            return actions + ending.end_after(self, id_, how)
+            return [*actions, e.Tell(f"{what}; the job ends with a checkpoint"), *ending.end_after(self, id_, how)]
         causes = self.streak.causes
         if len(causes) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
             cause = f"{len(causes)} deaths without a step in between; the first: {causes[0]}"
-            return actions + self.end(e.Outcome("failed", None, cause, id_, died=True))
-        return actions + (self.start() if self.replace and len(self.finished) < self.num_workers else [])
+            return [*actions, e.Tell(what), *self.end(e.Outcome("failed", None, cause, id_, died=True))]
+        started = self.start() if self.replace and len(self.finished) < self.num_workers else []
+        return [*actions, e.Tell(f"{what}; {telling.aftermath(self)}"), *started]
 
     def ask_evaluator(self, observer: Observer) -> list[e.Action]:
         ready = self.ready_evaluators
@@ -225,6 +236,9 @@ class Machine(Roster):
                 actions.append(self._go_back(self.verification))
             self.verification.begin(newest, holders, (self.scores.evaluated, self.scores.best))
             actions.append(e.Trust(newest))
+        if self.generation is None:
+            self.ground.reach(newest)
+            self.ground.keep(newest, self.useful_seconds, is_stored=True)
         return actions + self._announce(dict.fromkeys(holders, (newest, ())))
 
     @property
@@ -237,6 +251,7 @@ class Machine(Roster):
         if forming is None or event.number != forming.number:
             return []
         forming.promises[event.worker] = (event.step, tuple(event.held))
+        self.ground.reach(event.step)
         return self._announce_if_promised()
 
     def _announce_if_promised(self) -> list[e.Action]:
@@ -299,6 +314,10 @@ class Machine(Roster):
             self.rounds,
         )
         step, ids, joiners = formed.step, formed.ids, formed.joiners
+        steps_again, setback = self._set_back(step)
+        leaves_again = formed.num_recomputed + self._leaves_in(steps_again)
+        new = [] if self.generation is None else [id_ for id_ in ids if id_ not in self.generation.ids]
+        joined = joiners if self.members else new
         self.scores.forget_after(step)
         self.generation = Generation(
             number=self._number,
@@ -317,8 +336,8 @@ class Machine(Roster):
             goes_back=self.going_back,
         )
         self.streak.note_progress(step)
-        self.losses.joins += len(joiners)
-        self.losses.recomputed_leaves += formed.num_recomputed
+        self.losses.joins += len(joined)
+        self.losses.recomputed_leaves += leaves_again
         self.finished = {id_: digest for id_, digest in self.finished.items() if id_ in ids}
         if self.verification is not None:
             self.verification.reset()
@@ -330,10 +349,10 @@ class Machine(Roster):
             "step": step,
             "workers": len(ids),
             **({"servers": len(self.generation.servers)} if self.num_servers else {}),
-            "joined": joiners,
+            "joined": joined,
             "causes": sorted(set(self.causes)),
             "missing_leaves": formed.num_missing,
-            "recomputed_leaves": formed.num_recomputed,
+            "recomputed_leaves": leaves_again,
         }
         self.causes, self.going_back = [], False
         return [
@@ -342,8 +361,28 @@ class Machine(Roster):
             *(ending.ask_for_checkpoint(self, self.saving.asked) if self.saving.asked is not None else []),
             *self.send_all({"type": "generation", "generation": self.generation.to_plain()}, also_servers=True),
             e.Record(row),
+            *setback,
+            *([telling.joined(new, len(ids), step, steps_again)] if new else []),
             *ending.end_if_finished(self),
         ]
+
+    def _set_back(self, step: int) -> tuple[int, list[e.Action]]:
+        """How many steps are done again because the next generation begins at an older state, and what that cost."""
+        is_lost = self.generation is not None and not self.members and not self.servers_hold_state
+        if not is_lost and not self.going_back:
+            return 0, []
+        steps, seconds = self.ground.go_back(step, self.useful_seconds)
+        self.losses.seconds += seconds
+        costs = {"seconds": round(seconds, 4), "steps": steps, "leaves": self._leaves_in(steps)}
+        return steps, [e.Record({"kind": "recovery", "generation": self._number, "step": step, **costs})]
+
+    def _leaves_in(self, steps: int) -> int:
+        """A leaf is a whole round of local steps where there are rounds."""
+        return -(-steps // self.rounds.length) * self.num_leaves
+
+    @property
+    def useful_seconds(self) -> float:
+        return self.now - self.losses.seconds
 
     def _plan_before(self, step: int) -> dict[int, int]:
         """Who was to compute which leaf of `step`."""

@@ -16,6 +16,7 @@ def heartbeat(machine: Machine, event: e.Heartbeat, now: float) -> list[e.Action
     machine.watch.heard(event.worker, (event.step, event.leaf, event.phase), event.leaf_seconds, now)
     if event.worker in machine.members:
         machine.streak.note_progress(event.step)
+        machine.ground.reach(event.step)
     return []
 
 

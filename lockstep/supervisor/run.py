@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import itertools
 import secrets
 import shutil
@@ -110,7 +111,8 @@ class Supervisor:
         """The hosts that joined, of the processes that run there."""
         self._loading = Loading(None if plan.checkpoint is None else plan.checkpoint.path, display.note)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._signalled: dict[signal.Signals, float] = {}
+        self._wishes: dict[str, float] = {}
+        """When the end was last asked for, by what asked."""
 
     async def run(self) -> Result:
         plan = self._plan
@@ -156,6 +158,7 @@ class Supervisor:
             await self._control.close()
             for task in self._tasks:
                 task.cancel()
+            self._take_late()
             if not plan.evaluate_only:
                 self._archive.withdraw()
             self._display.close()
@@ -255,6 +258,7 @@ class Supervisor:
         kind = message["type"]
         if kind == "metrics":
             self._record({"kind": "train", **message["row"]})
+            self._handle(e.Reached(worker, int(message["row"]["step"])))
         elif kind == "image":
             self._archive.image(str(message["tag"]), base64.b64decode(message["png"]), int(message["step"]))
         elif kind == "histograms":
@@ -306,7 +310,7 @@ class Supervisor:
     def on_command(self, command: Message) -> Message:
         """What `lockstep stop` and `lockstep resize` ask for; the answer to show."""
         if command.get("type") == "stop":
-            self.on_signal(signal.SIGTERM)
+            self._stop(e.STOP_COMMAND)
             return {"type": "ok"}
         workers = command.get("workers")
         if command.get("type") != "resize" or not isinstance(workers, int):
@@ -344,28 +348,31 @@ class Supervisor:
         self._control.drop(worker)
 
     def on_signal(self, number: signal.Signals) -> None:
-        """A first one asks for a checkpoint and the end, a second one for the end."""
+        self._stop(number.name)
+
+    def _stop(self, reason: str) -> None:
+        """A first wish asks for a checkpoint and the end, a second one for the end."""
         if self._outcome is not None:
-            self._display.note(f"{number.name}: the run is over, and its last rows are on their way to the loggers")
+            self._display.note(f"{reason}: the run is over, and its last rows are on their way to the loggers")
             return
         if not self._is_open:
-            self._do([e.End(e.Outcome("stopped", None, number.name))])
+            self._do([e.End(e.Outcome("stopped", None, reason))])
             return
-        if self._is_echo(number):
+        if self._is_echo(reason):
             return
         is_first = self._machine.stopping is None
         self._stopped = time.monotonic()
-        self._handle(e.StopRequested(number.name))
+        self._handle(e.StopRequested(reason))
         if is_first:
-            self._display.note(f"{number.name}: stopping after a checkpoint (once more to stop at once)")
+            self._display.note(f"{reason}: stopping after a checkpoint (once more to stop at once)")
 
-    def _is_echo(self, number: signal.Signals) -> bool:
+    def _is_echo(self, reason: str) -> bool:
         """Whether this is a signal that has come already, by another way."""
-        now, before = time.monotonic(), self._signalled.get(number)
-        self._signalled[number] = now
+        now, before = time.monotonic(), self._wishes.get(reason)
+        self._wishes[reason] = now
         if not self._machine.is_elastic:
             return self._machine.stopping is not None and now < self._stopped + LAUNCHER_ECHO_SECONDS
-        return number != signal.SIGINT and before is not None and now - before < ECHO_SECONDS
+        return reason != signal.SIGINT.name and before is not None and now - before < ECHO_SECONDS
 
     async def _checkpoint_timer(self) -> None:
         seconds = self._plan.recipe.checkpoints.every_seconds
@@ -434,12 +441,32 @@ class Supervisor:
                     self._archive.adopt(action.probe)
                 case e.Warn():
                     self._display.note(f"warning: {action.text}")
+                case e.Tell():
+                    self._display.note(action.text)
                 case e.End():
                     self._outcome = action.outcome
-                    mark = {} if strategies.bits(self._plan.job) != "none" else {"reproducible": False}
-                    state, digest = action.outcome.state, action.outcome.digest
-                    self._record({"kind": "end", "state": state, "digest": digest, **mark})
+                    if not self._may_be_late:
+                        self._record_end(action.outcome)
                     self._over.set()
+
+    @property
+    def _may_be_late(self) -> bool:
+        """Whether a checkpoint may be complete only after the job was told to end without one."""
+        ended = self._outcome
+        is_at_once = ended is not None and ended.state == "stopped" and ended.digest is None
+        return is_at_once and not self._plan.evaluate_only
+
+    def _take_late(self) -> None:
+        """No process is left, so what is on disk now is what there is."""
+        if self._outcome is None or not self._may_be_late:
+            return
+        late = self._archive.take_late({best["step"] for best in self._machine.bests})
+        self._outcome = dataclasses.replace(self._outcome, digest=late)
+        self._record_end(self._outcome)
+
+    def _record_end(self, ended: e.Outcome) -> None:
+        mark = {} if strategies.bits(self._plan.job) != "none" else {"reproducible": False}
+        self._record({"kind": "end", "state": ended.state, "digest": ended.digest, **mark})
 
     @property
     def _observed(self) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.supervisor import events as e
+from lockstep.supervisor import telling
 
 if TYPE_CHECKING:
     from lockstep.supervisor.machine import Machine
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 def resize(machine: Machine, event: e.Resize) -> list[e.Action]:
     machine.num_workers = event.workers
     machine.causes.append("resize")
-    actions: list[e.Action] = [machine.record("resize", workers=event.workers)]
+    actions: list[e.Action] = [
+        machine.record("resize", workers=event.workers),
+        e.Tell(f"`lockstep resize`: {telling.count(event.workers)} from now on"),
+    ]
     members = machine.members
     # Members stay before those who are ready, and those before the ones that have only been started.
     by_use = sorted(machine.workers, key=lambda id_: (id_ not in members, machine.workers[id_].address is None, id_))
@@ -41,8 +45,9 @@ def leave(machine: Machine, event: e.Left) -> list[e.Action]:
     actions: list[e.Action] = [machine.record("host", host=event.host, what="lost" if event.is_loss else "left")]
     was_member = not set(gone).isdisjoint(machine.members)
     awaited = machine.forming is not None and not machine.forming.awaited.isdisjoint(gone)
+    dead = [id_ for id_ in gone if event.is_loss and machine.workers[id_].address is not None]
     for id_ in gone:
-        if event.is_loss and machine.workers[id_].address is not None:
+        if id_ in dead:
             machine.losses.deaths += 1
             how = f"was lost with its host {event.host}"
             actions.append(machine.record("death", worker=id_, role="worker", how=how))
@@ -50,7 +55,10 @@ def leave(machine: Machine, event: e.Left) -> list[e.Action]:
         actions.append(e.Kill(id_))
     if gone:
         machine.causes.append("death" if event.is_loss else "leave")
-        actions += machine.start() if machine.replace and len(machine.finished) < machine.num_workers else []
+        started = machine.start() if machine.replace and len(machine.finished) < machine.num_workers else []
+        for id_ in dead:
+            actions.append(e.Tell(f"worker {id_} was lost with its host {event.host}; {telling.aftermath(machine)}"))
+        actions += started
         actions += machine.go_on(was_member, awaited)
     if not machine.workers and machine.stopping is not None:
         actions += machine.end(e.Outcome("stopped", None, machine.stopping))

@@ -51,6 +51,7 @@ def test_runs_are_shown_next_to_each_other(here: Path) -> None:
     assert two.startswith("two, seed "), "runs that differ only in the seed are one row"
     assert two.count("±") == 5, "steps/s, images/s, best top1, the time to it and MB/step"
     assert "server --servers 2" in served
+    assert (one.split()[3], two.split()[4], "1-2" in served) == ("1", "1-2", False), "one of `two` was killed"
     digests = [re.findall(r"[0-9a-f]{12}", line) for line in (one, two, served)]
     assert digests[0] == digests[2] == digests[1][:1]
     assert digests[1][1] != digests[1][0]
@@ -71,7 +72,11 @@ def test_the_figures_of_every_run_as_csv(here: Path) -> None:
     one, two, served = csv.DictReader(io.StringIO(result.stdout))
     assert (one["run"], one["workers"], one["deaths"], one["speed_up"]) == ("one", "1", "0", "1.0")
     assert (two["deaths"], two["digest"]) == ("1", one["digest"])
-    assert float(two["efficiency"]) == pytest.approx(float(two["speed_up"]) / 2)
+    assert (two["workers"], served["mean_workers"]) == ("2", "2.0")
+    assert float(served["efficiency"]) == pytest.approx(float(served["speed_up"]) / 2)
+    there = (5 * 2 + 19 * 1) / 24  # the second one was killed in step 5, before its replacement was ready
+    assert float(two["mean_workers"]) == pytest.approx(there)
+    assert float(two["efficiency"]) == pytest.approx(float(two["speed_up"]) / there)
     assert float(two["speed_up"]) == pytest.approx(float(two["images_per_second"]) / float(one["images_per_second"]))
     assert float(one["bytes_per_step"]) == 0
     assert float(served["bytes_per_step"]) > float(two["bytes_per_step"]) > 0
