@@ -284,6 +284,11 @@ def plan_of(
     if num_steps is None:
         assert recipe.epochs is not None
         num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
+    if request.stop_at is not None and request.stop_at > num_steps:
+        raise UserError(
+            f"--stop-at {request.stop_at} is beyond the end, since the whole training has {num_steps} steps: give a "
+            "smaller one, or a greater length"
+        )
     last_step = num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps)
     strategies.rounds(job, num_steps).check_end(last_step)
     return Plan(
