@@ -84,7 +84,7 @@ def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]()
     if references.is_reference(name):
-        recipe = references.load(name)()
+        recipe = references.call(name)
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
         return owncode.with_absolute_names(recipe, references.directory(name))
