@@ -15,6 +15,10 @@ from lockstep.supervisor.plan import Plan
 def title(plan: Plan) -> str:
     """What is about to run, and where its logs are."""
     recipe, job = plan.recipe, plan.job
+    logs = plan.directory.path / "logs"
+    if plan.evaluate_only:
+        by = "1 worker" if job.workers == 1 else f"{job.workers} workers"
+        return f"{plan.directory.name}: step {plan.last_step} is evaluated by {by}; logs in {logs}"
     length = f"{plan.num_steps}" if plan.last_step == plan.num_steps else f"{plan.last_step} of {plan.num_steps}"
     start = f" from step {plan.first_step}" if plan.first_step else ""
     workers = "1 worker" if job.workers == 1 else f"{job.workers} workers"
@@ -24,7 +28,7 @@ def title(plan: Plan) -> str:
     workers += " and an evaluator" if plan.has_evaluator else ""
     return (
         f"{plan.directory.name}: {workers}, {recipe.leaves} leaves of {recipe.leaf_batch} images, "
-        f"{length} steps{start}; logs in {plan.directory.path / 'logs'}"
+        f"{length} steps{start}; logs in {logs}"
     )
 
 
