@@ -106,6 +106,8 @@ def _with_data(data: Data, asked: str) -> Data:
         return replace(data, source=asked, path=None, eval_path=None, hold_out=hold_out)
     if not is_url(asked) and references.is_reference(asked) and not Path(asked).exists():
         return replace(data, source=asked, path=None, eval_path=None)
+    if asked.endswith(".py"):
+        raise UserError(f"{asked} is Python code: name the function in it that returns the data, as {asked}:function")
     _check_own(data, "path", "--data")
     if not is_url(asked) and data.source != "imagenet":
         _check_path(asked, f"the directory of the data with --data, or one of {', '.join(EMBEDDED)}")

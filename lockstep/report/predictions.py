@@ -23,4 +23,5 @@ def text(predictions: list[Prediction]) -> str:
 
 def to_json(prediction: Prediction) -> str:
     """One object: the image, and its guesses or its problem."""
-    return json.dumps({key: value for key, value in dataclasses.asdict(prediction).items() if value is not None})
+    absent = "problem" if prediction.problem is None else "guesses"
+    return json.dumps({key: value for key, value in dataclasses.asdict(prediction).items() if key != absent})
