@@ -7,6 +7,9 @@ from typing import Any, NoReturn
 
 from lockstep.errors import UserError, nearest, unknown
 
+PRINTING = ("--csv", "--json")
+"""Options that change what is printed, which some expect to be written to a file."""
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, but that a mistake is a UserError."""
@@ -18,12 +21,14 @@ class Parser(argparse.ArgumentParser):
         """A command's parser knows its own options, which the parser of all commands does not: it must complain."""
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
-            self.error(self._about(rest[0]))
+            self.error(self._about(rest[0], list(args or ())))
         return parsed, rest
 
-    def _about(self, argument: str) -> str:
+    def _about(self, argument: str, arguments: list[str]) -> str:
         if not argument.startswith("-"):
-            return f"{argument!r} is one argument too many"
+            before = arguments[arguments.index(argument) - 1] if argument in arguments[1:] else ""
+            hint = f": {before} takes no file, redirect it with `> {argument}`" if before in PRINTING else ""
+            return f"{argument!r} is one argument too many{hint}"
         option = argument.partition("=")[0]
         close = nearest(option, self._option_string_actions)
         return f"unknown option {option!r}" + (f": did you mean {close!r}?" if close is not None else "")

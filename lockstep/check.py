@@ -27,7 +27,7 @@ def check_recipe(recipe: Recipe) -> None:
     require(
         r.scale != 1 or r.global_batch % r.leaves == 0,
         f"a batch of {r.global_batch} cannot be cut into {r.leaves} equal leaves: take a batch size of "
-        f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other --leaves",
+        f"{max(1, round(r.global_batch / r.leaves)) * r.leaves}, or other {_leaves_option(r)}",
     )
     require(
         r.precision != "tf32" or r.device == "cuda",
@@ -36,14 +36,15 @@ def check_recipe(recipe: Recipe) -> None:
     require(r.threads >= 1, f"threads must be at least 1, not {r.threads}")
     require(r.steps is not None or r.epochs is not None, "the recipe has no length: give it steps or epochs")
     require(r.steps is None or r.epochs is None, "give the length either in steps or in epochs, and not in both")
-    numbers = (
-        r.epochs or 0.0,
-        r.schedule.lr,
-        r.schedule.warmup,
-        r.checkpoints.every_seconds,
-        r.checkpoints.every_epochs,
-    )
-    require(all(map(math.isfinite, numbers)), "lengths, intervals and the learning rate must be finite numbers")
+    numbers = {
+        "the number of epochs": r.epochs or 0.0,
+        "the learning rate (--lr, schedule.lr)": r.schedule.lr,
+        "schedule.warmup": r.schedule.warmup,
+        "checkpoints.every_seconds": r.checkpoints.every_seconds,
+        "checkpoints.every_epochs": r.checkpoints.every_epochs,
+    }
+    for name, number in numbers.items():
+        require(math.isfinite(number), f"{name} must be a finite number, not {number}")
     require(r.steps is None or r.steps >= 1, f"the number of steps must be at least 1, not {r.steps}")
     require(r.epochs is None or r.epochs > 0, f"the number of epochs must be positive, not {r.epochs}")
     require(r.log_every >= 1, f"log_every must be at least 1 step, not {r.log_every}")
@@ -192,5 +193,10 @@ def check_workers(recipe: Recipe, workers: int, least: int = 1) -> None:
     if workers > recipe.leaves:
         raise UserError(
             f"{workers} workers cannot share {recipe.leaves} leaves, each needs at least one: take --workers "
-            f"{recipe.leaves} or fewer, or more --leaves (another V gives another digest)"
+            f"{recipe.leaves} or fewer, or more {_leaves_option(recipe)} (another V gives another digest)"
         )
+
+
+def _leaves_option(recipe: Recipe) -> str:
+    """How a user gives the number of leaves."""
+    return "--leaves" if recipe.script is None else "leaves= of job.batches"

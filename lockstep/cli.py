@@ -381,7 +381,7 @@ def _request(parsed: argparse.Namespace) -> Request:
 def _train(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
-    display = progress.display()
+    display = progress.display(says_result=False)
     run = api.train(parsed.recipe, _request(parsed), run=parsed.run, resume=parsed.resume, display=display)
     return _conclude(run, parsed.profile)
 
@@ -389,7 +389,7 @@ def _train(parsed: argparse.Namespace) -> int:
 def _launch(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
-    request, display = _request(parsed), progress.display()
+    request, display = _request(parsed), progress.display(says_result=False)
     run = api.launch(parsed.script, parsed.arguments, request, run=parsed.run, resume=parsed.resume, display=display)
     return _conclude(run, parsed.profile)
 
@@ -397,7 +397,8 @@ def _launch(parsed: argparse.Namespace) -> int:
 def _resume(parsed: argparse.Namespace) -> int:
     from lockstep import api, progress
 
-    return _conclude(api.resume(parsed.run, _request(parsed), display=progress.display()), parsed.profile)
+    display = progress.display(says_result=False)
+    return _conclude(api.resume(parsed.run, _request(parsed), display=display), parsed.profile)
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
@@ -408,7 +409,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
 
     if parsed.follow:
         return _follow(parsed)
-    run = api.evaluate_run(parsed.run, _request(parsed), checkpoint=parsed.checkpoint, display=progress.display())
+    display = progress.display(says_result=parsed.json)
+    run = api.evaluate_run(parsed.run, _request(parsed), checkpoint=parsed.checkpoint, display=display)
     if run.evaluation is None:
         return run.exit_code
     if parsed.json:

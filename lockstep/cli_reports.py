@@ -38,9 +38,9 @@ def runs(parsed: argparse.Namespace) -> int:
     if parsed.json:
         for summary in summaries:
             print(json.dumps(dataclasses.asdict(summary)))
-    elif not summaries:
+    elif not summaries and not problems:
         print("there is no run in runs/ yet: start one with `lockstep train demo`")
-    else:
+    elif summaries:
         from rich.console import Console
 
         console = Console() if sys.stdout.isatty() else Console(width=200)

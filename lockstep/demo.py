@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from lockstep import api, injection, metrics, rundirectory
 from lockstep.api import Run
@@ -30,7 +34,9 @@ def show(display: Display, steps: int | None = None) -> int:
     for workers, kill in ((1, False), (2, False), (2, True)):
         performed.append(act(workers, kill, steps, display))
         if performed[-1].run.state != "finished":
-            print(f"the demo was stopped; continue this run with: lockstep resume {performed[-1].run.name}")
+            print(
+                f"the demo was stopped; continue this run with: {as_typed('lockstep')} resume {performed[-1].run.name}"
+            )
             return performed[-1].run.exit_code
     _print_table(performed)
     digests = {one.run.digest for one in performed}
@@ -39,9 +45,20 @@ def show(display: Display, steps: int | None = None) -> int:
         return 1
     directories = ",".join(f"{one.run.directory.name}:{one.run.directory}" for one in performed)
     print("\nSame bits, whatever the number of workers, and whether one died. Curves of the runs:")
-    print(f"  tensorboard --logdir_spec {directories}")
-    print(f"Check it yourself: lockstep digest {performed[0].run.name}; lockstep digest {performed[-1].run.name}")
+    print(f"  {as_typed('tensorboard')} --logdir_spec {directories}")
+    digest = f"{as_typed('lockstep')} digest"
+    print(f"Check it yourself: {digest} {performed[0].run.name}; {digest} {performed[-1].run.name}")
     return 0
+
+
+def as_typed(program: str) -> str:
+    """What to type for a program beside this Python: its path, if a shell would not find it, or find another one."""
+    beside = Path(sys.executable).parent / program
+    found = shutil.which(program)
+    if not beside.exists() or (found is not None and Path(found).samefile(beside)):
+        return program
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def act(workers: int, kill: bool, steps: int | None, display: Display) -> Act:

@@ -25,11 +25,12 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
-def display(quiet: bool = False) -> Display:
-    """The display that fits where standard error goes."""
+def display(quiet: bool = False, says_result: bool = True) -> Display:
+    """The display that fits where standard error goes. Without `says_result` the last evaluation is left to the
+    command, which prints it as the result: a person who sees both on one terminal need not read it twice."""
     if quiet:
         return Silent()
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar(says_result or not sys.stdout.isatty()) if sys.stderr.isatty() else Lines()
 
 
 def describe_eval(row: dict[str, Any]) -> str:
@@ -136,7 +137,7 @@ class Silent:
 class Bar:
     """For a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, says_result: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -149,8 +150,11 @@ class Bar:
             console=Console(stderr=True),
         )
         self._task: Any = None
+        self._says_result = says_result
+        self._last = 0
 
     def start(self, title: str, first: int, last: int) -> None:
+        self._last = last
         if self._task is not None:  # of a training before, whose bar stays where it is
             self._progress.remove_task(self._task)
         self._progress.start()
@@ -163,7 +167,8 @@ class Bar:
         self._progress.update(self._task, completed=row["step"], figures=figures)
 
     def eval_row(self, row: dict[str, Any]) -> None:
-        self.note(describe_eval(row))
+        if self._says_result or row["step"] != self._last:
+            self.note(describe_eval(row))
 
     def note(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False)

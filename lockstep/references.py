@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import pkgutil
 import re
 import sys
+import traceback
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -78,6 +80,43 @@ def load(text: str) -> Any:
     return getattr(module, name)
 
 
+def call(text: str) -> Any:
+    """What a function without parameters returns. An error in the user's code is shown from that code on."""
+    try:
+        function = load(text)
+        _check_callable(text, function)
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{text} cannot be used, because of an error in this code:\n{_from_there(error)}") from error
+
+
+def _check_callable(text: str, function: Any) -> None:
+    if not callable(function):
+        raise UserError(f"{text} is no function: it is of the type {type(function).__name__}")
+    try:
+        needed = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):  # some that are compiled do not tell
+        return
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [one.name for one in needed if one.default is one.empty and one.kind not in optional]
+    if names:
+        raise UserError(
+            f"{text} would be called without arguments, and needs {', '.join(names)}: name a function that needs none, "
+            "or give them defaults"
+        )
+
+
+def _from_there(error: Exception) -> str:
+    """The traceback without the frames that lead to the user's code, which are ours and of Python's imports."""
+    ours = (str(Path(__file__).parent), "<frozen importlib", importlib.__file__)
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(ours):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
 def _here(text: str) -> str:
     """The same reference on a host where an engine has put the user's directories elsewhere, and says so."""
     for directory, copy in json.loads(os.environ.get("LOCKSTEP_MOVED", "{}")).items():
@@ -94,9 +133,13 @@ def _is_file(where: str) -> bool:
 
 
 def _file(where: str) -> Path:
-    if not Path(where).is_file():
-        raise UserError(f"there is no file {where}")
-    return Path(where)
+    try:
+        with Path(where).open("rb"):
+            return Path(where)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise UserError(f"there is no file {where}") from None
+    except OSError as error:
+        raise UserError(f"{where} cannot be read: {error.strerror}") from None
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -138,7 +181,12 @@ def _find(where: str) -> ModuleSpec:
     first, *others = module.split(".")
     spec = _find_first(first, root)
     for part in others:
-        places = list(spec.submodule_search_locations or [])
+        if spec.submodule_search_locations is None:
+            raise UserError(
+                f"{spec.name!r} is a module, and no package with a module {part!r}: name what is in it as "
+                f"{spec.name}:function"
+            )
+        places = list(spec.submodule_search_locations)
         inner = PathFinder.find_spec(f"{spec.name}.{part}", places)
         if inner is None:
             raise unknown(f"module in {spec.name}", part, _modules_in(places))

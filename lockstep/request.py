@@ -86,7 +86,7 @@ def find_recipe(name: str, above: tuple[Path, ...] = ()) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]()
     if references.is_reference(name):
-        recipe = references.load(name)()
+        recipe = references.call(name)
         if not isinstance(recipe, Recipe):
             raise UserError(f"{name} returned {type(recipe).__name__}, not a lockstep.config.Recipe")
         return owncode.with_absolute_names(recipe, references.directory(name))
@@ -108,6 +108,8 @@ def _with_data(data: Data, asked: str) -> Data:
         return replace(data, source=asked, path=None, eval_path=None, hold_out=hold_out)
     if not is_url(asked) and references.is_reference(asked) and not Path(asked).exists():
         return replace(data, source=asked, path=None, eval_path=None)
+    if asked.endswith(".py"):
+        raise UserError(f"{asked} is Python code: name the function in it that returns the data, as {asked}:function")
     _check_own(data, "path", "--data")
     if not is_url(asked) and data.source != "imagenet":
         close = nearest(asked, EMBEDDED, cutoff=0.7)

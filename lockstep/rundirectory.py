@@ -132,7 +132,7 @@ def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
     if run is not None:
         if LAST.fullmatch(run):
             raise UserError(f"no run can be called {run}, which means another one: choose another name with --run")
-        return RunDirectory(_path_of(run))
+        return RunDirectory(_place_of_its_own(run))
     stem = re.sub(r"[^\w.-]+", "-", recipe_name)
     taken = [
         int(match[1])
@@ -140,6 +140,18 @@ def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
         if (match := re.fullmatch(rf"{re.escape(stem)}-(\d+)", path.name))
     ]
     return RunDirectory(ROOT / f"{stem}-{max(taken, default=0) + 1}")
+
+
+def _place_of_its_own(run: str) -> Path:
+    """Where a run of this name lies, unless other runs or the user's own files would be inside it."""
+    path = _path_of(run)
+    here = Path.cwd().resolve()
+    if path.resolve() in (ROOT.resolve(), here, *here.parents):
+        raise UserError(
+            f"--run {run} is no place of its own for a run, since other files are in {path}: choose a name, which "
+            f"becomes {ROOT}/NAME, or a new directory"
+        )
+    return path
 
 
 def create(directory: RunDirectory, is_new: bool) -> None:
@@ -211,4 +223,6 @@ def _not_a_run(run: str, directory: RunDirectory) -> UserError:
 
 
 def _path_of(run: str) -> Path:
+    if not run.strip():  # an unset variable of a shell, most often
+        raise UserError("the name of the run is empty: give a name, or a directory")
     return Path(run) if os.sep in run or run in (".", "..") else ROOT / run

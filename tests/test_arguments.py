@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.cli import main
+from tests.conftest import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,7 @@ from lockstep.cli import main
         ("train demo --device cdua", "unknown value of --device 'cdua': did you mean 'cuda'?"),
         ("train demo --precision fp23", "did you mean 'fp32'?"),
         ("train demo another", "'another' is one argument too many; see `lockstep train --help`"),
+        ("compare a b --csv out.csv", "one argument too many: --csv takes no file, redirect it with `> out.csv`"),
         ("train demo --steps many", "argument --steps: invalid int value: 'many'; see `lockstep train --help`"),
         ("evaluate", "arguments are required: RUN; see `lockstep evaluate --help`"),
         ("", "arguments are required: COMMAND; see `lockstep --help`"),
@@ -29,6 +31,13 @@ def test_a_mistyped_argument_is_one_sentence(typed: str, sentence: str, capsys: 
     assert shown.out == ""
     assert shown.err.count("\n") == 1
     assert sentence in shown.err
+
+
+def test_the_page_of_commands_shows_the_sentences_of_today(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (REPOSITORY / "docs/commands.md").read_text()
+    for typed in ("trian demo", "train demo --wokers 2", "train demo --batch-size 130"):
+        assert main(typed.split()) == 2
+        assert capsys.readouterr().err in page
 
 
 def test_options_may_still_be_shortened(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, from_plain, to_plain
+from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, Script, from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.classic import resnet20_cifar10
@@ -189,8 +189,13 @@ def test_wrong_numbers_are_refused(changes: dict[str, object], sentence: str) ->
 def test_more_workers_than_leaves_are_refused() -> None:
     recipe: Recipe = replace(demo(), leaves=4)
     check_workers(recipe, 4)
-    with pytest.raises(UserError, match="5 workers cannot share 4 leaves"):
+    with pytest.raises(UserError, match=r"5 workers cannot share 4 leaves.* or more --leaves"):
         check_workers(recipe, 5)
+    script = replace(recipe, script=Script(path="mine.py"))
+    with pytest.raises(UserError, match=r"5 workers cannot share 4 leaves.* or more leaves= of job\.batches"):
+        check_workers(script, 5)
+    with pytest.raises(UserError, match=r"cannot be cut .* or other leaves= of job\.batches"):
+        check_recipe(replace(script, global_batch=130))
     with pytest.raises(UserError, match="at least 1"):
         check_workers(recipe, 0)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
+
+from lockstep.demo import as_typed
 from tests.conftest import Command
 
 NAMES = ("1-worker", "2-workers", "2-workers-one-killed")
@@ -25,3 +29,21 @@ def test_the_demos_network_passes_95_percent(lockstep: Command) -> None:
     result = lockstep("train", "demo", "--workers", "2", "--run", "run")
     assert result.returncode == 0, result.stderr
     assert json.loads(Path("runs/run/best.json").read_text())["top1"] > 0.95
+
+
+def test_commands_are_shown_as_they_can_be_pasted(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `make demo` they are in .venv/bin, which is on nobody's PATH."""
+    for name in (".venv/bin", "other"):
+        Path(name).mkdir(parents=True)
+        Path(name, "lockstep").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(workspace / ".venv/bin/python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert as_typed("lockstep") == ".venv/bin/lockstep"
+    assert as_typed("tensorboard") == "tensorboard"  # which is not there: a path would not help
+    monkeypatch.setenv("PATH", str(workspace / "other"))
+    assert as_typed("lockstep") == ".venv/bin/lockstep"
+    monkeypatch.setenv("PATH", f"{workspace}/.venv/bin:{workspace}/other")
+    assert as_typed("lockstep") == "lockstep"
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir("other")
+    assert as_typed("lockstep") == f"{workspace}/.venv/bin/lockstep"

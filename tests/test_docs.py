@@ -32,6 +32,7 @@ def test_commands_run_as_they_are_written(page: Path, tmp_path: Path) -> None:
     for body in blocks(page, "python"):
         if match := re.match(r"# file: (\S+)\n", body):
             (tmp_path / match[1]).write_text(body)
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     (tmp_path / "bin").mkdir()
     for name, options in {"python": "", "lockstep": "-m lockstep"}.items():
         launcher = tmp_path / "bin" / name

@@ -113,11 +113,25 @@ def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
     assert three.returncode == 0, three.stderr
     same = of_counts(tuple(map(tuple, counts)), 10, tuple(entry["name"] for entry in one["classes"]))
     assert three.stdout.endswith(f"{per_class_table(same, show_all=False)}\n{matrix_table(same)}\n")
+    assert "run: step 10 is evaluated by 3 workers; logs in runs/run/logs" in three.stderr
+    assert "12 steps" not in three.stderr
+    assert "other classes" not in three.stderr
     assert three.stdout.startswith(f"run: step 10, top1 {tenth['top1']:.2%}")
     assert trained.stdout.startswith(f"run: step 12, top1 {last['top1']:.2%}")
     assert "on 2000 test images" in trained.stdout
     assert before == (Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text())
     assert json.loads(before[1])["top1"] == max(tenth["top1"], last["top1"])
+
+
+def test_data_with_other_classes_of_the_same_number_are_evaluated_with_a_warning(lockstep: Command) -> None:
+    """A run on CIFAR-10 fits the shapes, and its figures there mean nothing."""
+    lockstep("train", *TINY, "--steps", "1", "--workers", "1", "--run", "run")
+    stored = json.loads(Path("runs/run/dataset.json").read_text())
+    was, stored["class_names"][3] = stored["class_names"][3], "cat"
+    Path("runs/run/dataset.json").write_text(json.dumps(stored))
+    result = lockstep("evaluate", "run", "--data", "shapes", "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    assert f"other classes than those of run: class 3 is {was!r} here, and was 'cat' in training" in result.stderr
 
 
 def test_the_confusion_table_is_that_of_labels_and_first_guesses() -> None:

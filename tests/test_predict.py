@@ -149,7 +149,7 @@ def test_good_images_are_printed_although_others_are_broken(there: Path, capsys:
     assert main(["predict", "run", "0.png", "nothing.png", "--json"]) == 2
     good, bad = map(json.loads, capsys.readouterr().out.splitlines())
     assert (good["image"], len(good["guesses"]), "problem" in good) == ("0.png", 5, False)
-    assert bad["problem"] == "there is no file nothing.png"
+    assert bad == {"image": "nothing.png", "problem": "there is no file nothing.png"}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from lockstep.progress import Bar
+from lockstep.progress import Bar, display
+
+ROW = {"loss": 0.5, "top1": 0.25, "examples": 100}
 
 
 def test_a_second_training_does_not_show_the_bar_of_the_first_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +21,20 @@ def test_a_second_training_does_not_show_the_bar_of_the_first_again(capsys: pyte
     shown = capsys.readouterr().err
     assert shown.count("100/100") == 1
     assert shown.count("200/200") == 1
+
+
+@pytest.mark.parametrize(("is_terminal", "says_result"), [(True, False), (True, True), (False, False)])
+def test_a_result_that_the_command_prints_is_not_shown_twice_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool, says_result: bool
+) -> None:
+    """A result that goes to a file or a pipe is still shown."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    shown = display(says_result=says_result)
+    shown.start("run", 0, 20)
+    for step in (10, 20):
+        shown.eval_row({**ROW, "step": step})
+    shown.close()
+    lines = capsys.readouterr().err
+    assert "step 10: top1 25.00%, loss 0.5000 on 100 test images" in lines
+    assert ("step 20: top1" in lines) is (says_result or not is_terminal)

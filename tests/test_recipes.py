@@ -12,6 +12,7 @@ import pytest
 
 from lockstep import cli
 from lockstep.recipes import RECIPES
+from lockstep.report.recipes import summary
 from lockstep.request import Request, find_recipe, resolve
 from lockstep.scaling import scaled
 from lockstep.schedule import LearningRate, learning_rate
@@ -36,6 +37,7 @@ def test_every_recipe_resolves(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_recipe_documents_command_cost_and_accuracy(name: str) -> None:
     documentation = RECIPES[name].__doc__ or ""
+    assert summary(RECIPES[name]).endswith("."), "its first line, which `lockstep recipes` shows, is no sentence"
     (command,) = re.findall(r"^ +lockstep (train .*)$", documentation, re.MULTILINE)
     assert cli.parser().parse_args(shlex.split(command)).recipe == name
     assert re.search(r"% top1", documentation)

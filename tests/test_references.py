@@ -99,7 +99,7 @@ def test_names_that_are_not_there_are_refused_with_the_nearest() -> None:
     )
     assert "install it, or give its directory" in refused("qqqqqqqq:net")
     assert "unknown module in shapenets 'net': did you mean 'nets'?" in refused("shapenets.net:net")
-    assert "known are none" in refused("shapenets.nets.deeper:net")
+    assert "no package with a module 'deeper'" in refused("shapenets.nets.deeper:net")
     assert "'nte': did you mean 'net'?" in refused("shapenets.nets:nte")
     assert "unknown option of model 'shapenets.nets:net' 'scal': did you mean 'scale'?" in refused(
         "shapenets.nets:net", scal=2
@@ -141,3 +141,48 @@ def test_a_file_is_imported_once_until_it_changes(tmp_path: Path) -> None:
     assert references.load(f"{file}:made") is first
     file.write_text("made = [2]")
     assert references.load(f"{file}:made") == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("r.py:args", "r.py:args would be called without arguments, and needs first, named: name a function"),
+        ("json:dumps", "json:dumps would be called without arguments, and needs obj: name a function"),
+        ("r.py:number", "r.py:number is no function: it is of the type int"),
+        ("os:getcwd", "os:getcwd returned str, not a lockstep.config.Recipe"),
+        ("os.path:nothing", "'os' is a module, and no package with a module 'path': name what is in it as os:function"),
+        (f"{'r' * 300}.py:mine", ".py cannot be read: File name too long"),
+    ],
+)
+def test_a_name_that_gives_no_recipe_is_refused(workspace: Path, name: str, sentence: str) -> None:
+    Path("r.py").write_text("number = 3\ndef args(first, *rest, named, other=1, **more): ...\n")
+    with pytest.raises(UserError) as error:
+        find_recipe(name)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("import no_such_module\n", ["line 1, in <module>", "No module named 'no_such_module'"]),
+        ("def mine(:\n", ["line 1\n", "SyntaxError: invalid syntax"]),
+        ("def mine():\n    return 1 / 0\n", ["line 2, in mine", "ZeroDivisionError: division by zero"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["broken.py:mine", "broken:mine"])
+def test_an_error_in_a_recipe_is_shown_from_the_users_code_on(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, source: str, shown: list[str], name: str
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("broken.py").write_text(source)
+    with pytest.raises(UserError) as error:
+        find_recipe(name)
+    sys.modules.pop("broken", None)
+    first, *_, last = str(error.value).splitlines()
+    assert first == f"{name} cannot be used, because of an error in this code:"
+    assert last.endswith(shown[-1])
+    files = [line for line in str(error.value).splitlines() if line.startswith("  File ")]
+    assert len(files) == 1
+    assert f"{workspace}/broken.py" in files[0]
+    assert shown[0].strip() in files[0]

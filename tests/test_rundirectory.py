@@ -11,7 +11,7 @@ import pytest
 from lockstep.config import Job
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
-from lockstep.rundirectory import RunDirectory, existing, for_new_run
+from lockstep.rundirectory import RunDirectory, awaited, existing, for_new_run
 
 
 def make_run(path: str, age: int = 0) -> RunDirectory:
@@ -87,3 +87,19 @@ def test_a_resize_is_remembered_and_makes_no_run_the_last(three: Path) -> None:
     one.write_workers(3)
     assert one.read_config() == (recipe, replace(job, workers=3))
     assert existing("last").name == "demo-2"
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "./", "../..", "/", "runs/", "runs/../runs", "here/.."])
+def test_a_run_is_never_where_other_files_are(workspace: Path, name: str) -> None:
+    """Such as `--run "$RUN"` where the variable is not set."""
+    with pytest.raises(UserError, match=r"the name of the run is empty|is no place of its own for a run"):
+        for_new_run(name, "demo")
+    for place in ("runs/runs", "../beside", "runs"):  # the last one is a name, and means runs/runs
+        assert for_new_run(place, "demo").path.name in place
+
+
+def test_an_empty_name_means_no_run(workspace: Path) -> None:
+    make_run("runs/demo-1")
+    for look in (existing, lambda run: awaited(run, print)):
+        with pytest.raises(UserError, match="the name of the run is empty"):
+            look("")

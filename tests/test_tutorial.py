@@ -70,10 +70,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def python(place: Path, number: int, epochs: int = 2) -> list[str]:
+def python(place: Path, number: int, epochs: int = 2, threads: int = 1) -> list[str]:
     """The lines that a script prints when it runs by itself."""
     command = [sys.executable, str(SCRIPTS / f"step{number}.py"), *OPTIONS, "--epochs", str(epochs)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": str(threads)}
     result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
@@ -98,12 +98,26 @@ def launched(place: Path) -> dict[int, str]:
 
 
 def test_the_first_steps_change_nothing(place: Path) -> None:
-    """F84: the plain script, then evaluation as a function, then a job that is not used yet."""
-    first = python(place, 0, epochs=1)
-    assert [line.split(":")[0] for line in first] == ["epoch 0"]
-    (place / "resnet20.pt").unlink()
-    assert python(place, 1, epochs=1) == python(place, 2, epochs=1) == first
-    assert (place / "resnet20.pt").exists()
+    """F84: the plain script, then evaluation as a function, then a job that is not used yet: with one thread, which the
+    job chooses whatever the machine has, they have the same bits."""
+    printed, weights = [], []
+    for number, threads in ((0, 1), (1, 1), (2, 1), (2, 2)):
+        printed.append(python(place, number, epochs=1, threads=threads))
+        weights.append((place / "resnet20.pt").read_bytes())
+        (place / "resnet20.pt").unlink()
+    assert [line.split(":")[0] for line in printed[0]] == ["epoch 0"]
+    assert printed == [printed[0]] * 4
+    assert weights == [weights[0]] * 4
+
+
+def test_the_number_of_threads_is_a_part_of_the_bits_as_the_page_says(place: Path) -> None:
+    """The control: a plain script has other weights with two threads."""
+    assert "OMP_NUM_THREADS=1 python step1.py" in PAGE
+    weights = []
+    for threads in (1, 2):
+        python(place, 1, epochs=1, threads=threads)
+        weights.append((place / "resnet20.pt").read_bytes())
+    assert weights[0] != weights[1]
 
 
 def test_the_loop_over_leaves_runs_and_the_last_step_says_what_it_said(place: Path, alone: list[str]) -> None:

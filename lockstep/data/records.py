@@ -89,8 +89,20 @@ def _check_size(file: File, data: Records, kind: Kind) -> None:
     whole, rest = divmod(len(data), kind.record)
     if rest:
         _refuse_other_kind(file, data, kind)
+        _refuse_strange(file, data, kind)
         raise UserError(
             f"{file.name} is truncated: record {whole} has {rest} of {kind.record} bytes; download it again"
+        )
+
+
+def _refuse_strange(file: File, data: Records, kind: Kind) -> None:
+    """Say so if the bytes make no sense as records at all, not even as the beginning of one."""
+    labels = data[: len(kind.limits)]
+    begins = len(data) < kind.record and bool(np.all(labels < np.array(kind.limits)[: len(labels)]))
+    if not begins and _share_of_fitting(data, kind) <= 0.9:
+        raise UserError(
+            f"{file.name} is not a {kind.title} file: neither its size nor its labels fit; give the directory or the "
+            f"archive of {kind.title}, or download it with `lockstep data get {kind.source} DIR`"
         )
 
 

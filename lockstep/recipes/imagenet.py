@@ -42,8 +42,9 @@ def alexnet_imagenet() -> Recipe:
 
 
 def imagenet_resnet50() -> Recipe:
-    """ResNet-50 as the Slurm system trained it: batch 1024, the rate from 0.1 to 0.4 in five epochs, then drops; the
-    short side of images scaled to 256 to 512 pixels at random.
+    """ResNet-50 as the Slurm system trained it: batch 1024, a warm-up in five epochs, then drops.
+
+    The rate goes from 0.1 to 0.4 first. The short side of images is scaled to 256 to 512 pixels at random.
 
     lockstep train imagenet-resnet50 --data DIR --workers 8
 
@@ -82,8 +83,9 @@ def imagenet_resnet50() -> Recipe:
 
 
 def imagenet_resnet50_modern() -> Recipe:
-    """ResNet-50 with what has been learnt since: random-resized crops, cosine, label smoothing, mixup, no decay on
-    biases and BatchNorm.
+    """ResNet-50 with what has been learnt since: random-resized crops, cosine, label smoothing, mixup.
+
+    There is no decay on biases and BatchNorm.
 
     lockstep train imagenet-resnet50-modern --data DIR --workers 8
 

@@ -23,9 +23,8 @@ def text(predictions: list[Prediction]) -> str:
 
 def to_plain(prediction: Prediction) -> dict[str, Any]:
     """The image, and its guesses or its problem."""
-    guesses = [dataclasses.asdict(guess) for guess in prediction.guesses]
-    problem = {} if prediction.problem is None else {"problem": prediction.problem}
-    return {"image": prediction.image, "guesses": guesses, **problem}
+    absent = "problem" if prediction.problem is None else "guesses"
+    return {key: value for key, value in dataclasses.asdict(prediction).items() if key != absent}
 
 
 def to_json(prediction: Prediction) -> str:

@@ -15,6 +15,10 @@ from lockstep.supervisor.plan import Plan
 def title(plan: Plan) -> str:
     """What is about to run, and where its logs are."""
     recipe, job = plan.recipe, plan.job
+    logs = plan.directory.path / "logs"
+    if plan.evaluate_only:
+        by = _counted(job.workers, "worker")
+        return f"{plan.directory.name}: step {plan.last_step} is evaluated by {by}; logs in {logs}"
     cut = f"{plan.last_step} of " if plan.last_step != plan.num_steps else ""
     start = f" from step {plan.first_step}" if plan.first_step else ""
     workers = _counted(job.workers, "worker")
@@ -23,7 +27,7 @@ def title(plan: Plan) -> str:
     workers += " and an evaluator" if plan.has_evaluator else ""
     leaves = f"{_counted(recipe.leaves, 'leaf', 'leaves')} of {_counted(recipe.leaf_batch, 'image')}"
     steps = f"{cut}{_counted(plan.num_steps, 'step')}{start}"
-    return f"{plan.directory.name}: {workers}, {leaves}, {steps}; logs in {plan.directory.path / 'logs'}"
+    return f"{plan.directory.name}: {workers}, {leaves}, {steps}; logs in {logs}"
 
 
 def _counted(number: int, one: str, many: str = "") -> str:

@@ -128,6 +128,15 @@ def damaged(directory: Path, how: str) -> str:
     if how == "truncated":
         victim.write_bytes(victim.read_bytes()[:-5])
         return r"data_batch_2\.bin is truncated: record 9 has 3068 of 3073 bytes"
+    if how == "text":
+        victim.write_text("n01440764/one.jpg 0\n" * 400)
+        return r"data_batch_2\.bin is not a CIFAR-10 file: neither its size nor its labels fit; give the directory"
+    if how == "short text":
+        victim.write_text("n01440764/one.jpg 0\n")
+        return r"data_batch_2\.bin is not a CIFAR-10 file"
+    if how == "first record truncated":
+        victim.write_bytes(victim.read_bytes()[:500])
+        return r"data_batch_2\.bin is truncated: record 0 has 500 of 3073 bytes"
     if how == "label":
         data = bytearray(victim.read_bytes())
         data[3073 * 4] = 10
@@ -150,7 +159,13 @@ def damaged(directory: Path, how: str) -> str:
     return r"holds no data_batch_\*\.bin"
 
 
-@pytest.mark.parametrize("how", ["truncated", "label", "empty", "page", "gap", "no test", "nothing"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("truncated", "first record truncated", "text", "short text", "label", "empty", "page", "gap", "no test"),
+        "nothing",
+    ],
+)
 def test_damaged_files_are_named(tmp_path: Path, how: str) -> None:
     """F6."""
     sentence = damaged(tmp_path, how)

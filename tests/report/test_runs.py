@@ -49,3 +49,11 @@ def test_runs_show_states_deaths_and_digests(lockstep: Command, workspace: Path)
 
 def test_no_runs_yet(lockstep: Command) -> None:
     assert "there is no run in runs/ yet" in lockstep("runs").stdout
+
+
+def test_a_run_that_cannot_be_read_is_there_all_the_same(lockstep: Command, workspace: Path) -> None:
+    (workspace / "runs/broken").mkdir(parents=True)
+    (workspace / "runs/broken/config.json").write_text("{")
+    shown = lockstep("runs")
+    assert shown.stdout == ""
+    assert "runs/broken/config.json cannot be read" in shown.stderr
