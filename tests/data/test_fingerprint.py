@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from lockstep.config import Data
 from lockstep.data import fingerprint, meanimage, open_dataset
-from tests.data import files, pictures
+from tests.data import files, pictures, shards
 from tests.data.test_own import DRAWING
 
 ARRAYS = """
@@ -92,6 +93,17 @@ def test_images_in_shards_are_known_by_their_index(tmp_path: Path) -> None:
     assert found("imagenet", tmp_path / "there", seed=5, **keys) == before
     next((tmp_path / "there").iterdir()).unlink()
     assert found("imagenet", tmp_path / "there", **keys)["train"] != before["train"]
+
+
+def test_every_column_of_an_index_counts_and_the_place_of_its_shards_does_not(tmp_path: Path) -> None:
+    index = shards.opened(pictures.write_tars(tmp_path))
+    for column in ("shard", "offset", "size", "label", "name_ends", "names"):
+        changed: Any = np.array(getattr(index, column))
+        changed[-1] += 1
+        other: dict[str, Any] = {column: changed}
+        assert replace(index, **other).fingerprint() != index.fingerprint(), column
+    elsewhere = tuple(replace(shard, url=f"s3://bucket/{number}.tar") for number, shard in enumerate(index.shards))
+    assert replace(index, shards=elsewhere).fingerprint() == index.fingerprint()
 
 
 def own(place: Path, name: str, text: str) -> str:
