@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from lockstep import references
+from lockstep import runcode
 from lockstep.config import Recipe
 
 
@@ -29,11 +29,8 @@ class Inputs:
 
 
 def own_code(recipe: Recipe) -> dict[str, str]:
-    """The functions of the user's own that a recipe names, by what they are for; a script is its own checksum."""
-    if recipe.script is not None:
-        return {}
-    found = {"model": recipe.model.name, "data": recipe.data.source, "loss": recipe.loss, "metric": recipe.metric or ""}
-    return {role: name for role, name in found.items() if references.is_reference(name)}
+    """The functions of the user's own that count, by what they are for; a script is its own checksum."""
+    return {} if recipe.script is not None else runcode.names(recipe)
 
 
 def read(environment: Any) -> tuple[Inputs, ...]:

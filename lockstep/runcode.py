@@ -43,7 +43,7 @@ def with_relative_names(recipe: Recipe, directory: Path) -> Recipe:
 
 def with_absolute_names(recipe: Recipe, directory: Path) -> Recipe:
     """As it is used."""
-    inside = [kind for kind, name in _names(recipe).items() if name.startswith(f"{FILES[kind]}:")]
+    inside = [kind for kind, name in names(recipe).items() if name.startswith(f"{FILES[kind]}:")]
     return _moved(recipe, {kind: str(_inside(directory, kind)) for kind in inside})
 
 
@@ -71,24 +71,25 @@ def is_written(source: Path) -> bool:
         return False
 
 
-def _inside(directory: Path, kind: str) -> Path:
-    return (directory / FILES[kind]).resolve()
-
-
-def _names(recipe: Recipe) -> dict[str, str]:
+def names(recipe: Recipe) -> dict[str, str]:
+    """The functions of the user's own that a recipe names, by what they are for."""
     named = {"model": recipe.model.name, "data": recipe.data.source, "loss": recipe.loss, "metric": recipe.metric or ""}
     return {kind: name for kind, name in named.items() if references.is_reference(name)}
 
 
+def _inside(directory: Path, kind: str) -> Path:
+    return (directory / FILES[kind]).resolve()
+
+
 def _files(recipe: Recipe) -> dict[str, Path]:
     """Those that the recipe names by their paths."""
-    places = {kind: name.rpartition(":")[0] for kind, name in _names(recipe).items()}
+    places = {kind: name.rpartition(":")[0] for kind, name in names(recipe).items()}
     return {kind: Path(where) for kind, where in places.items() if where.endswith(".py")}
 
 
 def _moved(recipe: Recipe, places: Mapping[str, str]) -> Recipe:
     """With the same functions of other files."""
-    old = _names(recipe)
+    old = names(recipe)
     new = {kind: f"{where}:{old[kind].rpartition(':')[2]}" for kind, where in places.items()}
     return replace(
         recipe,

@@ -113,8 +113,8 @@ def compare(*runs: str | Path | Run, top1: float | None = None) -> list[dict[str
     """Runs next to each other, a line for each: workers, speed, speed-up next to one worker, accuracy, and the time to
     the accuracy `top1`, or to the highest whole percentage that all have reached.
 
-    >>> [(one["run"], one["workers"], one["speed_up"]) for one in runs.compare("first")]
-    [('first', 1, 1.0)]
+    >>> [(one["run"], one["workers"], one["mean_workers"]) for one in runs.compare("first")]  # 2 workers, then 1
+    [('first', 1, 1.6666666666666667)]
     """
     directories = [rundirectory.existing(_name(run)) for run in runs]
     once = {directory.path.resolve(): directory for directory in directories}.values()

@@ -97,7 +97,11 @@ def test_the_navigation_has_the_four_parts_on_every_page(site: Path) -> None:
 
 def test_the_reference_has_all_public_names_and_their_docstrings(site: Path) -> None:
     page = Page(site / "reference.html")
-    elsewhere = {"Recipe": "lockstep.config.Recipe", "weights": "module-lockstep.weights"}
+    elsewhere = {
+        "Recipe": "lockstep.config.Recipe",
+        "runs": "module-lockstep.runs",
+        "weights": "module-lockstep.weights",
+    }
     assert {elsewhere.get(name, f"lockstep.{name}") for name in lockstep.__all__} <= page.anchors
     assert {"lockstep.Run.load_model", "lockstep.weights.get_flat", "lockstep.config.Schedule.peak"} <= page.anchors
     assert "parts into which the global batch is cut" in (site / "reference.html").read_text()

@@ -23,8 +23,9 @@ def text(predictions: list[Prediction]) -> str:
 
 def to_plain(prediction: Prediction) -> dict[str, Any]:
     """The image, and its guesses or its problem."""
-    absent = "problem" if prediction.problem is None else "guesses"
-    return {key: value for key, value in dataclasses.asdict(prediction).items() if key != absent}
+    if prediction.problem is not None:
+        return {"image": prediction.image, "problem": prediction.problem}
+    return {"image": prediction.image, "guesses": [dataclasses.asdict(guess) for guess in prediction.guesses]}
 
 
 def to_json(prediction: Prediction) -> str:

@@ -91,7 +91,7 @@ def test_every_line_of_csv_has_the_speed_up_of_its_own_run(here: Path) -> None:
     for line in grouped:
         own = float(line["images_per_second"]) / float(one["images_per_second"])
         assert float(line["speed_up"]) == pytest.approx(own)
-        assert float(line["efficiency"]) == pytest.approx(own / 2)
+        assert float(line["efficiency"]) == pytest.approx(own / float(line["mean_workers"]))
     assert grouped[0]["speed_up"] != grouped[1]["speed_up"]
 
 
