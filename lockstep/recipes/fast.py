@@ -40,7 +40,7 @@ def fast_cifar10() -> Recipe:
         label_smoothing=0.2,
         global_batch=_BATCH,
         leaves=8,
-        epochs=13,
+        epochs=12,
         evaluation=Evaluation(leaf_batch=250, views="shifted"),
         checkpoints=Checkpoints(every_seconds=300.0),
     )
