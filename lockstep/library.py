@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lockstep import api, notebook, objects
 from lockstep import progress as displays
 from lockstep.choices import refuse_unknown_names
@@ -65,6 +67,8 @@ def train(
     """
     if not isinstance(recipe, str | Recipe):
         raise UserError(f"recipe takes a name or a lockstep.Recipe, not {type(recipe).__name__}")
+    if not isinstance(run, str | None):
+        raise UserError(f"run takes a name or a directory as text, not {type(run).__name__}")
     things = {"data": data, "model": model, "loss": loss, "metric": metric}
     if any(callable(thing) for thing in things.values()):
         take_part(engine)  # a rank that becomes a worker does not come back to tidy up
@@ -94,6 +98,12 @@ def request_of(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> 
         if name not in known:
             raise unknown("option", name, known)
     refuse_unknown_names(given, Request, "")
+    try:
+        msgspec.convert(dict(given), Request)
+    except msgspec.ValidationError as error:
+        raise UserError(f"an option has another type: {error}".replace("$.", "")) from None
+    if settings is not None and not isinstance(settings, Mapping):
+        raise UserError(f"settings takes a dict of keys and values, not {type(settings).__name__}")
     return Request(**given, settings=[f"{key}={_json(key, value)}" for key, value in (settings or {}).items()])
 
 

@@ -213,3 +213,21 @@ def test_importing_the_public_names_is_light() -> None:
         environment = {"PYTHONPATH": str(REPOSITORY)}
         result = subprocess.run([sys.executable, "-c", shown], env=environment, capture_output=True, text=True)
         assert result.stdout == "[]\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ({"workers": "2"}, r"another type: .*`int \| null`, got `str` - at `workers`"),
+        ({"workers": 2.0}, "got `float` - at `workers`"),
+        ({"run": 5}, "run takes a name or a directory as text, not int"),
+        ({"loggers": "csv"}, "got `str` - at `loggers`"),
+        ({"settings": ["a=1"]}, "settings takes a dict of keys and values, not list"),
+    ],
+)
+def test_an_option_of_another_type_is_one_sentence_and_leaves_no_run(
+    workspace: Path, option: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(lockstep.UserError, match=sentence):
+        lockstep.train("demo", progress=False, **option)
+    assert not Path("runs").exists()
