@@ -1,8 +1,8 @@
 """`python -m bench [NAME ...]`: run benchmarks, write `bench/out/<name>.json` and `bench/RESULTS.md`.
 
-Without a name it is the comparison with peers in one go, at most an hour. Interrupted, the same command goes on where
-it was; with names, behind the last training that was finished.
-`--quick` runs everything once and small, to see that it works; its figures mean nothing and RESULTS.md stays as it is.
+Without a name it is the comparison with peers in one go, at most an hour; its table is in README too. Interrupted, the
+same command goes on where it was; with names, behind the last training that was finished.
+`--quick` runs everything once and small, to see that it works; its figures mean nothing and are on no page.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def main() -> int:
         if given.names:
             run_named(given, out, table, command)
         else:
-            suite.run(out, table, given.quick, given.fresh, command, ORDER)
+            readme = None if given.quick else ROOT / "README.md"
+            suite.run(out, table, readme, given.quick, given.fresh, command, ORDER)
     except KeyboardInterrupt:
         last = "training" if given.names else "measurement"
         print(f"\ninterrupted: the same command goes on behind the last {last}", file=sys.stderr)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.marked import replaced
 from bench.results import ROOT
 from bench.sidebyside import markdown
 
@@ -54,18 +55,17 @@ def record(command: list[str]) -> str:
     return written.decode()
 
 
-BEGIN, END = "<!-- table of bench.showcase -->\n", "<!-- end of the table -->\n"
+NAME = "bench.showcase"
+"""Of the table in README."""
 
 
 def with_table(readme: str, figures: str) -> str:
-    """README with the figures of `lockstep compare --csv` between the two marks."""
-    before, _, rest = readme.partition(BEGIN)
-    after = rest.partition(END)[2]
+    """README with the figures of `lockstep compare --csv`."""
     runs = list(csv.DictReader(io.StringIO(figures)))
     target = float(runs[0]["target_top1"])
     head = ["run", "N", "steps/s", "images/s", "speed-up", "efficiency", "best top1", f"s to {target:.0%}", "MB/step"]
     rows = [[*head, "deaths", "digest"], *map(_row, runs)]
-    return before + BEGIN + "".join(f"{line}\n" for line in markdown(rows)) + END + after
+    return replaced(readme, NAME, markdown(rows))
 
 
 def _row(run: dict[str, str]) -> list[str]:

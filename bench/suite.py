@@ -14,6 +14,7 @@ from bench import results, sidebyside
 from bench.feeding import LOADS
 from bench.kills import KILLS
 from bench.ledger import Ledger, opened
+from bench.marked import replaced
 from bench.plan import Comparison, Measurement, carry_out, seconds_left
 from bench.speed import SPEED
 
@@ -24,8 +25,9 @@ PICTURE = "peers.png"
 TITLE = "Side by side"
 
 
-def run(out: Path, page: Path, quick: bool, fresh: bool, command: str, order: list[str]) -> None:
-    """Measure what is missing in this session, and write the files of every comparison, the page and the picture."""
+def run(out: Path, page: Path, readme: Path | None, quick: bool, fresh: bool, command: str, order: list[str]) -> None:
+    """Measure what is missing in this session, and write the files of every comparison, the page and the picture, and
+    the table of README if it is given."""
     machine = results.describe_machine()
     ledger = open_ledger(out / "session.json", machine, quick, fresh)
     plans = {name: one.plan(quick) for name, one in COMPARISONS.items()}
@@ -39,7 +41,7 @@ def run(out: Path, page: Path, quick: bool, fresh: bool, command: str, order: li
         documents[name] = plain
         text = page.read_text() if page.exists() else ""
         page.write_text(results.updated(text, plain, order))
-    finish(documents, page, ledger)
+    finish(documents, page, readme, ledger)
 
 
 def open_ledger(path: Path, machine: Mapping[str, Any], quick: bool, fresh: bool) -> Ledger:
@@ -67,29 +69,40 @@ def _measure(name: str, plan: list[Measurement], coming: list[Measurement], ledg
         carry_out(plan, coming, ledger, LIMIT_MINUTES * 60, Path(scratch), say)
 
 
-def finish(documents: Mapping[str, Mapping[str, Any]], page: Path, ledger: Ledger) -> None:
+def finish(documents: Mapping[str, Mapping[str, Any]], page: Path, readme: Path | None, ledger: Ledger) -> None:
     from bench import bars
 
     filled = sidebyside.cells(documents)
     bars.draw(filled, page.with_name(PICTURE))
     spent = sum(ledger.seconds.values())
     page.write_text(with_head(page.read_text(), head(documents, filled, spent)))
+    if readme is not None:
+        readme.write_text(replaced(readme.read_text(), TITLE.lower(), table(documents, filled, spent)))
     print("\n".join(head(documents, filled, spent)), flush=True)
     ledger.close()
 
 
-def head(documents: Mapping[str, Mapping[str, Any]], filled: sidebyside.Cells, seconds: float) -> list[str]:
-    """Everyone in one table, the picture, every ratio, and the machine. Pure."""
+def table(documents: Mapping[str, Mapping[str, Any]], filled: sidebyside.Cells, seconds: float) -> list[str]:
+    """Everyone in one table, why cells are empty, and the machine. Pure."""
     last = list(documents.values())[-1]
+    return [
+        *sidebyside.markdown(sidebyside.table(filled)),
+        "",
+        "Not measured: " + " ".join(sidebyside.notes(filled)),
+        "",
+        f"{last['date']}, `{last['command']}`, {seconds / 60:.0f} minutes. {results.machine_words(last['machine'])}",
+    ]
+
+
+def head(documents: Mapping[str, Mapping[str, Any]], filled: sidebyside.Cells, seconds: float) -> list[str]:
+    """The table, the picture, and every ratio. Pure."""
     return [
         f"## {TITLE}",
         "",
         "ResNet-20 on the CPU. Medians with their 95 % intervals, all from one session; how each was measured is in "
         "the sections `peers-...` below.",
         "",
-        *sidebyside.markdown(sidebyside.table(filled)),
-        "",
-        "Not measured: " + " ".join(sidebyside.notes(filled)),
+        *table(documents, filled, seconds),
         "",
         f"![Everyone side by side: bars with intervals]({PICTURE})",
         "",
@@ -97,8 +110,6 @@ def head(documents: Mapping[str, Mapping[str, Any]], filled: sidebyside.Cells, s
         "less; two processes should do twice as much as one, less the same 8 %.",
         "",
         *sidebyside.markdown(sidebyside.verdicts(documents)),
-        "",
-        f"{last['date']}, `{last['command']}`, {seconds / 60:.0f} minutes. {results.machine_words(last['machine'])}",
         "",
     ]
 

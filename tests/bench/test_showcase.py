@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from bench.showcase import BEGIN, END, draw, screen, with_table
+import pytest
+
+from bench.marked import marks
+from bench.showcase import NAME, draw, screen, with_table
 
 WRITTEN = (
     "\x1b[?25lrun one\r\nsteps 0/2\r\x1b[2Kstep 1: note\r\nsteps \x1b[32m1/2\x1b[0m"
@@ -33,9 +37,15 @@ def test_a_picture_of_a_terminal_fetches_nothing(tmp_path: Path) -> None:
 
 
 def test_the_table_takes_the_place_of_the_one_before() -> None:
-    page = with_table(f"before\n{BEGIN}| old |\n{END}after\n", FIGURES)
-    before, one, two, after = page.partition(BEGIN)[0], *page.splitlines()[4:6], page.partition(END)[2]
+    begin, end = marks(NAME)
+    page = with_table(f"before\n{begin}| old |\n{end}after\n", FIGURES)
+    before, one, two, after = page.partition(begin)[0], *page.splitlines()[4:6], page.partition(end)[2]
     assert (before, after) == ("before\n", "after\n")
     assert one == "| one | 1 | 7.89 | 1010 | 1.00 | 100% | 99.50% | 74.9 | 0.000 |  | f21713ded8de |"
     assert two == "| two | 2 |  |  |  |  |  |  | 0.129 | 1 |  |"
     assert with_table(page, FIGURES) == page
+
+
+def test_a_page_without_the_marks_is_left_alone() -> None:
+    with pytest.raises(ValueError, match=re.escape("has no <!-- bench.showcase --> with an <!-- end of")):
+        with_table("no marks\n", FIGURES)

@@ -52,7 +52,10 @@ def test_interrupted_it_goes_on_and_then_writes_everything(
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["bench"])
     (tmp_path / "bench").mkdir()
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- side by side -->\n| old |\n<!-- end of side by side -->\nafter\n")
     assert command.main() == 130
+    assert "| old |" in readme.read_text()
     assert not (tmp_path / "bench" / "RESULTS.md").exists()
     fake.is_interrupted = False
     assert command.main() == 0
@@ -63,6 +66,11 @@ def test_interrupted_it_goes_on_and_then_writes_everything(
     assert "101.0 (too few rounds) |" in page
     assert "| loading: a / b | 1.000 | 1.000 to 1.000 | ≥ 0.92 | met |" in page
     assert "## peers-loading" in page
+    shown = readme.read_text()
+    assert shown.startswith("before\n<!-- side by side -->\n|  | images/s of one process |")
+    assert shown.endswith("\n<!-- end of side by side -->\nafter\n")
+    assert "101.0 (too few rounds) |" in shown
+    assert "| old |" not in shown
     assert (tmp_path / "bench" / "peers.png").stat().st_size < 150_000
     assert (tmp_path / "out" / "peers-loading.json").exists()
     assert command.main() == 0, "what is over begins anew"
