@@ -17,8 +17,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class Info:
     """The last step that was evaluated; -1 for none."""
     tally: list[list[float]]
     """Loss and hits of the steps since the last row of metrics."""
+    rows: list[dict[str, Any]]
+    """Of metrics, since the checkpoint before."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Snapshot:
     state: State
     best: dict[str, Any] | None
     evaluated: int
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
     def digest(self) -> str:
         return digest(entries_of_tensors(self.state.model.items()))
@@ -130,6 +133,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
             "best": snapshot.best,
             "evaluated": snapshot.evaluated,
             "tally": snapshot.state.tally,
+            "rows": snapshot.rows,
             "files": {name: _checksum(temporary / name) for name in files},
         }
         (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
@@ -189,6 +193,7 @@ def read_info(path: Path) -> Info:
             best=document["best"],
             evaluated=int(document["evaluated"]),
             tally=list(document.get("tally", [])),
+            rows=[row for row in document.get("rows", []) if isinstance(row["step"], int)],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{path / 'checkpoint.json'} lacks {error}") from None
@@ -234,6 +239,15 @@ def newest_good(root: Path, up_to: int | None = None) -> tuple[Info | None, list
     ones."""
     listed = _listed(root, None)
     return _first_good([path for path in listed if up_to is None or path.name <= directory_name(up_to)])
+
+
+def carried_rows(root: Path, after: int, up_to: int) -> list[dict[str, Any]]:
+    """Rows of metrics that checkpoints carry, of steps in between, in order and each once."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in _listed(root, None):
+        with suppress(Damaged):
+            found |= {row["step"]: row for row in read_info(path).rows if after < row["step"] <= up_to}
+    return [found[step] for step in sorted(found)]
 
 
 def _first_good(listed: list[Path]) -> tuple[Info | None, list[str]]:

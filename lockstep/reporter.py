@@ -18,6 +18,8 @@ from lockstep.step import Step
 
 KEPT_ROWS = 1000
 """Rows that a member keeps in case that the first one has not sent them."""
+CARRIED_ROWS = 200
+"""Rows that a checkpoint carries at most."""
 MAX_EVENTS = 2000
 """Of a profile, in one message."""
 DIGEST_EVERY = 100
@@ -40,6 +42,8 @@ class Reporter:
         """Steps since the last row that this process has seen; `replica.tally` may know of more."""
         self._since = time.perf_counter()
         self._unsent: deque[dict[str, Any]] = deque(maxlen=KEPT_ROWS)
+        self._rows: deque[dict[str, Any]] = deque(maxlen=CARRIED_ROWS)
+        """The last ones, sent or not."""
         self._leaf_seconds: deque[float] = deque(maxlen=9)
         self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
@@ -84,10 +88,15 @@ class Reporter:
         """The first step, or the first after going back to an earlier state, starts now."""
         self.restart()
         self._unsent.clear()
+        self._rows.clear()
 
     def restart(self) -> None:
         """The steps that this process has seen are counted from here."""
         self._since, self._steps = time.perf_counter(), 0
+
+    def rows_since(self, step: int) -> list[dict[str, Any]]:
+        """Rows of later steps, for a checkpoint: the supervisor may be killed before it has written them."""
+        return [row for row in self._rows if row["step"] > step]
 
     def finish(self) -> dict[str, float]:
         """Seconds per span over the whole session."""
@@ -153,6 +162,7 @@ class Reporter:
             row |= self._take_traffic()
             if step.is_due(DIGEST_EVERY):
                 row["digest"] = self._replica.digest()
+            self._rows.append(row)
             if is_first:
                 self._membership.send({"type": "metrics", "row": row})
             else:

@@ -1,4 +1,4 @@
-"""The batch script of a job under Slurm: how many nodes it needs, and its text. Pure; `cli_submit` submits it."""
+"""The batch script of a job under Slurm: how many nodes it needs, and its text. Pure; `cli.submit` submits it."""
 
 from __future__ import annotations
 

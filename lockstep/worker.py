@@ -202,7 +202,8 @@ def save_if_due(worker: Worker, step: Step) -> None:
 
 
 def take_snapshot(worker: Worker, done: int) -> checkpoint.Snapshot:
-    return checkpoint.Snapshot(done, worker.strategy.snapshot(), worker.best, worker.evaluated)
+    rows = worker.reporter.rows_since(worker.writer.written)
+    return checkpoint.Snapshot(done, worker.strategy.snapshot(), worker.best, worker.evaluated, rows)
 
 
 def check_reduced(membership: Membership, replica: Replica, step: Step) -> None:

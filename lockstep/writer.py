@@ -38,6 +38,8 @@ class Writer:
         self._changed = threading.Condition()
         self._waiting: list[Order] = []
         self._is_writing = False
+        self.written = -1
+        """The step of the last checkpoint that this process has written."""
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
     def save(self, snapshot: Snapshot, reason: str | None, number: int) -> None:
@@ -50,6 +52,7 @@ class Writer:
         """What waits is of a state that has turned out to be wrong."""
         with self._changed:
             self._waiting.clear()
+            self.written = -1
 
     def finish(self, seconds: float | None = None) -> None:
         """Wait until everything is on disk, or has failed to get there, or so many seconds have passed."""
@@ -77,4 +80,6 @@ class Writer:
                     said = self._line.store(checkpoint.write(Path(directory), order.snapshot, owner).path)
         except Exception as error:
             said = {"type": "checkpoint_failed", "error": f"{type(error).__name__}: {error}"}
+        if said["type"] == "checkpointed":
+            self.written = order.snapshot.step
         return said | {"step": order.snapshot.step, "reason": order.reason, "number": order.number}

@@ -124,8 +124,9 @@ WITH_PROGRAM = """
 import json, sys
 from dataclasses import replace
 from lockstep import cli
-request = cli._request
-cli._request = lambda parsed: replace(request(parsed), program=tuple(json.loads(sys.argv[1])))
+from lockstep.cli import options
+request = options.request
+options.request = lambda parsed: replace(request(parsed), program=tuple(json.loads(sys.argv[1])))
 sys.exit(cli.main(sys.argv[2:]))
 """
 

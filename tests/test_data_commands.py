@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep import cli, data_commands
+from lockstep import cli
+from lockstep.cli import data as data_commands
 from lockstep.data import decode, sweep
 from lockstep.data.storage import Access, open_storage
 from tests.data.files import cifar10, version

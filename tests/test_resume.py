@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import json
 import os
@@ -100,6 +101,34 @@ def test_a_killed_supervisor_leaves_no_process_and_a_run_that_resumes(lockstep: 
     assert digest_in(resumed) == digest_in(whole)
     figures = [[(row["step"], row["loss"], row["top1"]) for row in rows_of(name, "train")] for name in ("cut", "whole")]
     assert figures[0] == figures[1]
+
+
+def test_rows_that_a_killed_supervisor_had_not_written_are_in_the_checkpoints(
+    lockstep: Command, workspace: Path
+) -> None:
+    """Workers are faster than a supervisor that does not get to run, and the run goes on from their checkpoint."""
+    arguments = ["--workers", "2", "--set", "checkpoints.every_steps=5", "--set", "log_every=3", "--logger", "csv"]
+    process = start("train", *TINY, *CONSTANT, *arguments, "--steps", "300", "--run", "cut", cwd=workspace)
+    wait_for_step(process, "cut", 12)
+    process.send_signal(signal.SIGSTOP)
+    recorded = rows_of("cut", "train")[-1]["step"]
+    deadline = time.monotonic() + 60
+    while max(checkpoint.steps_of(workspace / "runs/cut/checkpoints"), default=0) < recorded + 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    newest, _ = checkpoint.newest_good(workspace / "runs/cut/checkpoints")
+    assert newest is not None
+    length = ["--steps", str(newest.step + 5)]
+    resumed = lockstep("resume", "cut", *length)
+    whole = lockstep("train", *TINY, *CONSTANT, *length, "--set", "log_every=3", "--run", "whole")
+    assert f"{newest.step + 5} steps from step {newest.step}" in resumed.stderr, "nothing is done again"
+    assert digest_in(resumed) == digest_in(whole)
+    figures = [[(row["step"], row["loss"], row["top1"]) for row in rows_of(name, "train")] for name in ("cut", "whole")]
+    assert figures[0] == figures[1]
+    told = csv.DictReader((workspace / "runs/cut/metrics.csv").read_text().splitlines())
+    assert [int(row["step"]) for row in told if row["kind"] == "train"] == [step for step, _, _ in figures[1]]
 
 
 def test_checkpoints_are_written_by_step_by_epoch_and_by_time(lockstep: Command) -> None:

@@ -67,11 +67,13 @@ class Archive:
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
         self.is_mixed = bool((self._directory.read_json("environment.json") or {}).get("mixed"))
         self._marks = {} if strategies.bits(job) != "none" else {"reproducible": False}
-        self.broken = {row["image"] for row in metrics.read(self._directory.metrics) if row.get("kind") == "broken"}
+        before = metrics.read(self._directory.metrics)
+        self.broken = {row["image"] for row in before if row.get("kind") == "broken"}
         with self._directory.writing():
             self._metrics = MetricsFile(self._directory.metrics, self._first_step)
         session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
         self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
+        self._restore(before)
         try:
             yield
         finally:
@@ -80,6 +82,13 @@ class Archive:
                 with self._tolerant("its trace"):
                     self._trace.close()
             await asyncio.to_thread(self._loggers.close, self._state)
+
+    def _restore(self, before: list[metrics.Row]) -> None:
+        """Write the rows that a supervisor before this one was killed over: a checkpoint may have been faster."""
+        steps = [row["step"] for row in before if row.get("kind") == "train" and row["step"] <= self._first_step]
+        rows = checkpoint.carried_rows(self._directory.checkpoints, max(steps, default=0), self._first_step)
+        for row in rows:
+            self._tell({"kind": "train", **row, "time": now()})
 
     def announce(self, address: str, token: str) -> None:
         """Where `stop` and the like find the supervisor; only the user may read it."""
@@ -121,6 +130,10 @@ class Archive:
             self._write("best.json", {"version": FORMAT_VERSION, **(best or {})})
         if row["kind"] == "end":
             self._state = row["state"]
+        self._tell(row)
+
+    def _tell(self, row: metrics.Row) -> None:
+        """To the file of metrics, and to the loggers what is for them."""
         with self._tolerant("metrics.jsonl"):
             if self._metrics is not None:
                 self._metrics.write(row)

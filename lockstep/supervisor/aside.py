@@ -41,6 +41,23 @@ def in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+@contextlib.contextmanager
+def heard(on_signal: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Signals go to the running loop for a while. Only the main thread hears them; to another one, `run` passes them
+    on."""
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in SIGNALS} if in_main_thread() else {}
+    for number in before:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            if handler is not None:  # asyncio forgets what a caller had there
+                signal.signal(number, handler)
+
+
 def run(build: Callable[[Display], Supervises], display: Display) -> Result:
     """Supervise a job in another thread, and return when both have ended."""
     showings: SimpleQueue[Showing | None] = SimpleQueue()

@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +24,16 @@ from lockstep.config import to_plain
 from lockstep.data.defects import too_many
 from lockstep.engines import ENGINES, Command, Role
 from lockstep.engines.hosts import Hosts
-from lockstep.goal import own_goal
 from lockstep.progress import Display, Sturdy
-from lockstep.supervisor import aside, launching, messages, transfers
+from lockstep.supervisor import aside, assembly, launching, messages, transfers
 from lockstep.supervisor import events as e
-from lockstep.supervisor.archive import ADDRESS_FILE, Archive, stored_probe
+from lockstep.supervisor.archive import ADDRESS_FILE, Archive
 from lockstep.supervisor.control import Control
 from lockstep.supervisor.guests import Guests, invitation
 from lockstep.supervisor.loading import Loading
-from lockstep.supervisor.machine import Machine
-from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.plan import Plan, Result
 from lockstep.supervisor.probes import Probe
-from lockstep.supervisor.saving import Saving
-from lockstep.supervisor.scores import Scores
-from lockstep.supervisor.verification import Verification
-from lockstep.supervisor.watch import Watch
+from lockstep.supervisor.wishes import Wishes
 from lockstep.wire import BadFrame, Message
 
 GRACE_SECONDS = 5.0
@@ -49,12 +42,8 @@ TICK_SECONDS = 0.25
 """How often the machine looks at the clock."""
 TICKS_PER_PING = 4
 """Remote workers want to hear something from time to time."""
-LAUNCHER_ECHO_SECONDS = 5.0
-"""A launcher may pass on a signal that has reached the supervisor already: until then it is the same one."""
 EXIT_SECONDS = 2.0
 """How long after the end of a connection the engine may take to say how the process ended, and the other way round."""
-ECHO_SECONDS = 1.0
-"""A scheduler's signal may come twice: to every process of a job, and once more from the script that hands it on."""
 
 
 def run(plan: Plan, display: Display) -> Result:
@@ -69,30 +58,7 @@ class Supervisor:
         self._plan = plan
         self._display = display = Sturdy(display)
         self._token = secrets.token_hex(16)
-        self._machine = Machine(
-            num_workers=plan.job.workers,
-            num_servers=plan.num_servers,
-            servers_hold_state=strategies.STRATEGIES[plan.job.strategy].servers_hold_state and not plan.evaluate_only,
-            num_leaves=plan.recipe.leaves,
-            secret=secrets.token_hex(16),
-            saving=Saving(plan.last_step, required=not plan.evaluate_only and plan.first_step < plan.last_step),
-            scores=Scores(
-                plan.num_evaluation_leaves,
-                plan.best,
-                self._evaluated(),
-                held_out=plan.recipe.data.hold_out > 0,
-                own=own_goal(plan.recipe),
-            ),
-            replace=plan.job.replace and ENGINES[plan.job.engine].is_elastic,
-            is_elastic=ENGINES[plan.job.engine].is_elastic,
-            min_workers=plan.job.min_workers,
-            watch=Watch(plan.job.patience),
-            verification=Verification(plan.first_step) if plan.job.verify_every and not plan.evaluate_only else None,
-            probe=None if plan.evaluate_only else stored_probe(plan.directory),
-            allow_mixed=plan.job.allow_mixed,
-            rounds=strategies.rounds(plan.job, plan.num_steps),
-            observer=Observer(plan.num_evaluation_leaves) if plan.has_evaluator else None,
-        )
+        self._machine = assembly.machine(plan, secrets.token_hex(16))
         self._engine = ENGINES[plan.job.engine].build(launching.site(plan, display.note))
         self._hosts = self._engine if isinstance(self._engine, Hosts) else None
         self._guests = None if self._hosts is None else self._take_guests(self._hosts)
@@ -101,8 +67,6 @@ class Supervisor:
         self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
         self._over = asyncio.Event()
         self._is_open = False
-        self._stopped = 0.0
-        """When a signal came."""
         self._outcome: e.Outcome | None = None
         self._exits: set[int] = set()
         self._roles: dict[int, Role] = {}
@@ -111,14 +75,13 @@ class Supervisor:
         """The hosts that joined, of the processes that run there."""
         self._loading = Loading(None if plan.checkpoint is None else plan.checkpoint.path, display.note)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wishes: dict[str, float] = {}
-        """When the end was last asked for, by what asked."""
+        self._wishes = Wishes(has_launcher=not self._machine.is_elastic)
 
     async def run(self) -> Result:
         plan = self._plan
         self._display.start(launching.title(plan), plan.first_step, plan.last_step)
         files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.recipe, plan.job)
-        with self._signals():
+        with aside.heard(self.on_signal):
             async with files:
                 await self._work()
         assert self._outcome is not None
@@ -204,12 +167,6 @@ class Supervisor:
 
     def _log(self, worker: int) -> Path:
         return launching.log(self._plan, self._roles[worker], worker, self._places.get(worker, ""))
-
-    def _evaluated(self) -> int:
-        """The last step whose evaluation need not be done again; a finished run is evaluated once more."""
-        plan = self._plan
-        finished = plan.first_step == plan.last_step
-        return -1 if plan.checkpoint is None or finished else plan.checkpoint.evaluated
 
     async def welcome(self, worker: int) -> Message | None:
         """What a worker must know to set itself up; None for one that is not expected."""
@@ -358,21 +315,12 @@ class Supervisor:
         if not self._is_open:
             self._do([e.End(e.Outcome("stopped", None, reason))])
             return
-        if self._is_echo(reason):
+        if not self._wishes.is_new(reason, time.monotonic()):
             return
         is_first = self._machine.stopping is None
-        self._stopped = time.monotonic()
         self._handle(e.StopRequested(reason))
         if is_first:
             self._display.note(f"{reason}: stopping after a checkpoint (once more to stop at once)")
-
-    def _is_echo(self, reason: str) -> bool:
-        """Whether this is a signal that has come already, by another way."""
-        now, before = time.monotonic(), self._wishes.get(reason)
-        self._wishes[reason] = now
-        if not self._machine.is_elastic:
-            return self._machine.stopping is not None and now < self._stopped + LAUNCHER_ECHO_SECONDS
-        return reason != signal.SIGINT.name and before is not None and now - before < ECHO_SECONDS
 
     async def _checkpoint_timer(self) -> None:
         seconds = self._plan.recipe.checkpoints.every_seconds
@@ -486,18 +434,3 @@ class Supervisor:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash("".join(traceback.format_exception(error)))
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Only the main thread hears signals; for another one, `aside` passes them on."""
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in aside.SIGNALS} if aside.in_main_thread() else {}
-        for number in before:
-            loop.add_signal_handler(number, self.on_signal, number)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                if handler is not None:  # asyncio forgets what a caller had there
-                    signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The commands that show what is there, and delete it: `predict`, `runs`, `recipes`. Their words are in `report`."""
+"""The commands that show what is there, and delete it; what they say is worded in `report`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from lockstep.cli import options
 from lockstep.errors import UserError
 
 
@@ -158,3 +159,23 @@ def _explain_recipe(name: str, as_json: bool) -> int:
     else:
         print(f"{description}\n\n" * bool(description) + json.dumps(recipe, indent=2))
     return 0
+
+
+def digest(parsed: argparse.Namespace) -> int:
+    from lockstep import checkpoint, selection
+
+    print(checkpoint.digest_of_files(selection.find_checkpoint(parsed.target)))
+    return 0
+
+
+def config(parsed: argparse.Namespace) -> int:
+    from lockstep.request import find_recipe, resolve
+
+    print(json.dumps(dataclasses.asdict(resolve(find_recipe(parsed.recipe), options.request(parsed))), indent=2))
+    return 0
+
+
+def doctor(parsed: argparse.Namespace) -> int:
+    from lockstep.doctor import examine, show
+
+    return show(examine(parsed.quick), parsed.json)

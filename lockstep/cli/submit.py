@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep.arguments import Parser
+from lockstep.cli import options
+from lockstep.cli.arguments import Parser
 from lockstep.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lockstep.request import Request
     from lockstep.sbatch import Batch
     from lockstep.supervisor.plan import Plan
 
 COMMAND_SECONDS = 60.0
 """How long sinfo and sbatch may take."""
 
-AddOptions = Callable[[argparse.ArgumentParser], None]
-AsRequest = Callable[[argparse.Namespace], "Request"]
 
-
-def add_commands(command: argparse.ArgumentParser, add_options: AddOptions) -> None:
-    """`add_options` adds the arguments of `train`."""
+def add_commands(command: argparse.ArgumentParser) -> None:
     schedulers = command.add_subparsers(title="schedulers", metavar="SCHEDULER", required=True)
     summary = "hand a training to Slurm; it goes on by itself after the time limit"
     slurm = schedulers.add_parser(
@@ -38,7 +33,7 @@ def add_commands(command: argparse.ArgumentParser, add_options: AddOptions) -> N
         epilog="example: lockstep submit slurm resnet20-cifar10 --data shapes --workers 4 --time 02:30:00 --dry-run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_options(slurm)
+    options.train_options(slurm)
     slurm.add_argument(
         "--time", metavar="LIMIT", required=True, help="the time limit, as 02:30:00; the job goes on after it"
     )
@@ -60,10 +55,10 @@ def add_commands(command: argparse.ArgumentParser, add_options: AddOptions) -> N
     slurm.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
 
 
-def arguments_of(add_options: AddOptions, parsed: argparse.Namespace, changes: dict[str, Any]) -> list[str]:
+def arguments_of(parsed: argparse.Namespace, changes: dict[str, Any]) -> list[str]:
     """The options as they would be written, in the order of the help; `changes` say otherwise or more."""
     parser = Parser(add_help=False)
-    add_options(parser)
+    options.train_options(parser)
     words: list[str] = []
     for action in parser._actions:
         value = changes.get(action.dest, getattr(parsed, action.dest))
@@ -84,12 +79,11 @@ def _words(action: argparse.Action, value: Any) -> list[str]:
     return [word for one in values for word in ([f"{flag}={one}"] if str(one).startswith("-") else [flag, str(one)])]
 
 
-def submit(add_options: AddOptions, as_request: AsRequest, parsed: argparse.Namespace) -> int:
-    """`as_request` makes a request of the arguments of `train`."""
+def submit(parsed: argparse.Namespace) -> int:
     from lockstep import sbatch
 
-    plan = _check(as_request, parsed)
-    batch = _batch(add_options, parsed, plan)
+    plan = _check(parsed)
+    batch = _batch(parsed, plan)
     text = sbatch.script(batch)
     if parsed.dry_run:
         print(text, end="")
@@ -107,7 +101,7 @@ def submit(add_options: AddOptions, as_request: AsRequest, parsed: argparse.Name
     return 0
 
 
-def _check(as_request: AsRequest, parsed: argparse.Namespace) -> Plan:
+def _check(parsed: argparse.Namespace) -> Plan:
     """Everything that can be wrong, but for the site."""
     from dataclasses import replace
 
@@ -131,7 +125,7 @@ def _check(as_request: AsRequest, parsed: argparse.Namespace) -> Plan:
     for flag, line in [*named.items(), *(("--sbatch", option) for option in parsed.sbatch)]:
         sbatch.check_line(flag, line or "")
     elsewhere: Literal["cpu", "cuda"] = "cuda" if parsed.gpus_per_worker else "cpu"
-    request = replace(as_request(parsed), engine="slurm")
+    request = replace(options.request(parsed), engine="slurm")
     plan = api.check(parsed.recipe, request, run=parsed.run, resume=parsed.resume, elsewhere=elsewhere)
     if parsed.gpus_per_worker is not None and (plan.recipe.device == "cuda") != bool(parsed.gpus_per_worker):
         raise UserError(
@@ -141,7 +135,7 @@ def _check(as_request: AsRequest, parsed: argparse.Namespace) -> Plan:
     return plan
 
 
-def _batch(add_options: AddOptions, parsed: argparse.Namespace, plan: Plan) -> Batch:
+def _batch(parsed: argparse.Namespace, plan: Plan) -> Batch:
     import shlex
     from pathlib import Path
 
@@ -169,7 +163,7 @@ def _batch(add_options: AddOptions, parsed: argparse.Namespace, plan: Plan) -> B
         account=parsed.account,
         setup=tuple(parsed.setup),
         options=tuple(parsed.sbatch),
-        command=(*launch, "train", parsed.recipe, *arguments_of(add_options, parsed, named)),
+        command=(*launch, "train", parsed.recipe, *arguments_of(parsed, named)),
     )
 
 

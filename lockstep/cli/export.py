@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from lockstep.cli import options
+
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", metavar="RUN", help=options.RUN_HELP)
     command.add_argument(
         "--to",
         choices=("torch", "safetensors", "onnx"),
@@ -13,6 +16,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="a state_dict (.pt), the same with class names and normalisation, or a graph that runs without PyTorch",
     )
     command.add_argument("--out", metavar="FILE", help="where to; default: <run>.pt, .safetensors or .onnx here")
+    options.checkpoint_option(command)
 
 
 def export(parsed: argparse.Namespace) -> int:
