@@ -60,7 +60,7 @@ class Info:
     """The last step that was evaluated; -1 for none."""
     tally: list[list[float]]
     """Loss and hits of the steps since the last row of metrics."""
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]] = field(default_factory=list)
     """Of metrics, since the checkpoint before."""
 
 
