@@ -74,7 +74,7 @@ def _row(run: dict[str, str]) -> list[str]:
 
     return [
         run["run"],
-        run["workers"],
+        number("mean_workers", "{:.3g}"),
         number("steps_per_second", "{:.2f}"),
         number("images_per_second", "{:.0f}"),
         number("speed_up", "{:.2f}"),

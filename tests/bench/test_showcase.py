@@ -16,10 +16,10 @@ WRITTEN = (
     "Check it yourself: lockstep digest\r\n"
 )
 FIGURES = (
-    "run,workers,steps_per_second,images_per_second,speed_up,efficiency,best_top1,target_top1,seconds_to_target,"
+    "run,mean_workers,steps_per_second,images_per_second,speed_up,efficiency,best_top1,target_top1,seconds_to_target,"
     "bytes_per_step,deaths,digest\n"
-    "one,1,7.891,1010.4,1.0,1.0,0.995,0.99,74.94,0.0,0,f21713ded8de59b9\n"
-    "two,2,,,,,,0.99,,129000.0,1,\n"
+    "one,1.0,7.891,1010.4,1.0,1.0,0.995,0.99,74.94,0.0,0,f21713ded8de59b9\n"
+    "two,1.9231,,,,,,0.99,,129000.0,1,\n"
 )
 
 
@@ -42,7 +42,7 @@ def test_the_table_takes_the_place_of_the_one_before() -> None:
     before, one, two, after = page.partition(begin)[0], *page.splitlines()[4:6], page.partition(end)[2]
     assert (before, after) == ("before\n", "after\n")
     assert one == "| one | 1 | 7.89 | 1010 | 1.00 | 100% | 99.50% | 74.9 | 0.000 |  | f21713ded8de |"
-    assert two == "| two | 2 |  |  |  |  |  |  | 0.129 | 1 |  |"
+    assert two == "| two | 1.92 |  |  |  |  |  |  | 0.129 | 1 |  |"
     assert with_table(page, FIGURES) == page
 
 
