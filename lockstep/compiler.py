@@ -56,6 +56,9 @@ def compiled(model: nn.Module, device: str, threads: int, num_shapes: int = 1) -
 
     torch._inductor.config.cpp.threads = threads  # a part of the key under which results are cached
     torch._inductor.config.fallback_random = True  # dropout draws what it draws without the compiler
+    # What is computed again for the backward pass is rounded as it was: otherwise a maximum in bf16 is equal to none of
+    # the values that it was taken of, and its gradient is 0 / 0.
+    torch._inductor.config.emulate_precision_casts = True
     # Beyond the limit it would go on uncompiled, with other bits, at a moment that depends on what came before.
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     # For each shape, in training and in evaluation.

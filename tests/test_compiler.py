@@ -12,6 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from lockstep import compiler, worker
 from lockstep.config import Evaluation, Model, Recipe
@@ -104,6 +106,30 @@ class Counting(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return x * self.calls
+
+
+def test_in_bf16_a_maximum_has_the_gradient_that_it_has_without_the_compiler() -> None:
+    """The compiler computes GELU again on the way back; in another precision it would find no maximum, and 0 / 0."""
+
+    class Peak(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 8, 3)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return F.gelu(self.convolution(images)).amax((2, 3))
+
+    torch.manual_seed(0)
+    plain, images = Peak(), torch.randn(4, 3, 8, 8)
+    found = []
+    for model in (plain, compiler.compiled(plain, "cpu", 1)):
+        plain.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            model(images).float().sum().backward()
+        assert plain.convolution.weight.grad is not None
+        found.append(plain.convolution.weight.grad.clone())
+    assert torch.isfinite(found[1]).all()
+    torch.testing.assert_close(found[1], found[0], rtol=0.05, atol=0.05)
 
 
 def test_a_model_that_would_be_compiled_again_and_again_stops_the_run() -> None:
