@@ -17,9 +17,7 @@ from lockstep.spans import NAMES
 from lockstep.step import Step
 
 KEPT_ROWS = 1000
-"""Rows that a member keeps in case that the first one has not sent them."""
-CARRIED_ROWS = 200
-"""Rows that a checkpoint carries at most."""
+"""Rows that a member keeps: the first one may not have sent them, and checkpoints carry those since the one before."""
 MAX_EVENTS = 2000
 """Of a profile, in one message."""
 DIGEST_EVERY = 100
@@ -41,9 +39,10 @@ class Reporter:
         self._steps = 0
         """Steps since the last row that this process has seen; `replica.tally` may know of more."""
         self._since = time.perf_counter()
-        self._unsent: deque[dict[str, Any]] = deque(maxlen=KEPT_ROWS)
-        self._rows: deque[dict[str, Any]] = deque(maxlen=CARRIED_ROWS)
+        self._rows: deque[dict[str, Any]] = deque(maxlen=KEPT_ROWS)
         """The last ones, sent or not."""
+        self._sent = -1
+        """The step of the last row that this process has sent."""
         self._leaf_seconds: deque[float] = deque(maxlen=9)
         self._leaf_since: float | None = None
         self._totals = dict.fromkeys(NAMES, 0.0)
@@ -81,14 +80,18 @@ class Reporter:
     def resend(self) -> None:
         """What a new first member does: the old one may have died before it sent the last row, or have been so slow
         that it never saw some steps. The supervisor drops what it has already."""
-        while self._unsent:
-            self._membership.send({"type": "metrics", "row": self._unsent.popleft()})
+        for row in self.rows_since(self._sent):
+            self._send(row)
+
+    def _send(self, row: dict[str, Any]) -> None:
+        self._membership.send({"type": "metrics", "row": row})
+        self._sent = row["step"]
 
     def begin(self) -> None:
         """The first step, or the first after going back to an earlier state, starts now."""
         self.restart()
-        self._unsent.clear()
         self._rows.clear()
+        self._sent = -1
 
     def restart(self) -> None:
         """The steps that this process has seen are counted from here."""
@@ -164,9 +167,7 @@ class Reporter:
                 row["digest"] = self._replica.digest()
             self._rows.append(row)
             if is_first:
-                self._membership.send({"type": "metrics", "row": row})
-            else:
-                self._unsent.append(row)
+                self._send(row)
             self._replica.tally, self._steps, self._since = [], 0, now
 
 
