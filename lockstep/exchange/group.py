@@ -1,9 +1,9 @@
 """The process group of one generation, and how to leave it at any moment.
 
 Works of gloo cannot be polled, only waited for, and a peer that stopped never answers. So one thread blocks in
-`wait()`, and the loop waits on a condition: when a new generation comes, it abandons thread, group and receive buffers
-together. Only `Group` refers to the process group, because dropping the last reference is what closes its sockets and
-wakes the peers. No collectives here: dropping a group with a pending one blocks.
+`wait()`, and the loop waits on a condition: when a new generation comes, it abandons thread, group and the memory that
+is received into, all together. Only `Group` refers to the process group, because dropping the last reference is what
+closes its sockets and wakes the peers. No collectives here: dropping a group with a pending one blocks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from lockstep.generation import Generation
 
 # A slow peer is not a dead one: the supervisor decides who is dead, never a timeout in the data plane.
 PATIENCE = timedelta(hours=24)
+Transfer = tuple[torch.Tensor, int, int]
+"""What is sent or received, the peer, and a tag."""
 
 
 class Lost(Exception):  # noqa: N818
@@ -123,20 +125,15 @@ class Group:
         arguments = self.generation, self.rank, self._device, self._host
         self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
 
-    def post(self, sends: list[tuple[torch.Tensor, int, int]], receives: list[tuple[torch.Tensor, int, int]]) -> None:
-        """Start transfers: (tensor, peer, tag). Nothing blocks here; PeerFailed if a connection is broken already."""
-        coalesce = self._device.backend == "nccl"
-        if coalesce:
-            self._group._start_coalescing(self._device.torch)
+    def post(self, sends: list[Transfer], receives: list[Transfer]) -> None:
+        """Start transfers. Nothing blocks here; PeerFailed if a connection is broken already."""
         works: list[tuple[Any, int | None]] = []
-        for tensor, peer, tag in receives:
-            works.append((_started(self._group.recv, tensor, peer, tag), peer))
-            self.traffic.add(received=tensor.numel() * tensor.element_size())
-        for tensor, peer, tag in sends:
-            works.append((_started(self._group.send, tensor, peer, tag), peer))
-            self.traffic.add(sent=tensor.numel() * tensor.element_size())
-        if coalesce:
-            works = [(self._group._end_coalescing(self._device.torch), None)]
+        if self._device.backend != "nccl":
+            works += [(_started(self._group.recv, *receive), receive[1]) for receive in receives]
+            works += [(_started(self._group.send, *send), send[1]) for send in sends]
+        elif sends or receives:
+            works.append((Unit(self._group, sends, receives), None))
+        self.traffic.add(sum(map(_num_bytes, sends)), sum(map(_num_bytes, receives)))
         self._posted += works
 
     def wait(self, abandoned: Callable[[], bool]) -> None:
@@ -160,6 +157,28 @@ class Group:
         self._posted.clear()
         self._group = None
         self._waiter.close()
+
+
+class Unit:
+    """Transfers that NCCL runs as one. They are started by whoever waits for them: the first one between two members
+    connects them, which blocks until both are there."""
+
+    def __init__(self, group: Any, sends: list[Transfer], receives: list[Transfer]) -> None:
+        self._group = group
+        self._sends = sends
+        self._receives = receives
+
+    def wait(self) -> None:
+        self._group._start_coalescing()
+        for tensor, peer, tag in self._receives:
+            self._group.recv([tensor], peer, tag)
+        for tensor, peer, tag in self._sends:
+            self._group.send([tensor], peer, tag)
+        self._group._end_coalescing().wait()
+
+
+def _num_bytes(transfer: Transfer) -> int:
+    return transfer[0].numel() * transfer[0].element_size()
 
 
 def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag: int) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import FakeProcessGroup, FakeWork
 
 from lockstep.device import Device
 from lockstep.engines.local import LOOPBACK_INTERFACE
@@ -127,3 +129,71 @@ def test_the_store_listens_on_loopback_only() -> None:
     listening = [c.laddr.ip for c in psutil.Process(os.getpid()).net_connections() if c.laddr.port == port]
     assert set(listening) == {"127.0.0.1"}
     del store
+
+
+class Nccl:
+    """NCCL's backend, as far as it is used: what runs as one unit, and that a unit without transfers is none."""
+
+    def __init__(self) -> None:
+        self.units: list[list[str]] = []
+        self.may_connect = threading.Event()
+        self.may_connect.set()
+        self.is_aborted = False
+
+    def _start_coalescing(self) -> None:
+        self.units.append([])
+
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> None:
+        self.may_connect.wait(10)
+        self.units[-1].append(f"receive {tag} from {peer}")
+
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> None:
+        self.may_connect.wait(10)
+        self.units[-1].append(f"send {tag} to {peer}")
+
+    def _end_coalescing(self) -> FakeWork | None:
+        return FakeWork() if self.units[-1] else None
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def on_nccl(backend: Any, changed: threading.Condition | None = None) -> Group:
+    device = Device("cpu", 1)
+    device.backend = "nccl"
+    group = Group(generation_of(2, ""), 0, device, "127.0.0.1", changed or threading.Condition())
+    group._group = backend
+    return group
+
+
+def test_on_nccl_what_is_posted_together_is_one_unit_and_nothing_is_none() -> None:
+    backend, piece = Nccl(), torch.zeros(5)
+    group = on_nccl(backend)
+    group.post([(piece, 1, 3)], [(piece, 1, 4)])
+    group.wait(lambda: False)
+    group.post([], [])
+    group.wait(lambda: False)
+    assert backend.units == [["receive 4 from 1", "send 3 to 1"]]
+    assert (group.traffic.sent, group.traffic.received) == (20, 20)
+    group.drop()
+
+
+def test_a_unit_is_made_as_the_backends_of_this_torch_want_it() -> None:
+    """A process group takes a device there, its backend does not."""
+    group = on_nccl(FakeProcessGroup._create_internal(0, 2))
+    group.post([(torch.zeros(5), 1, 0)], [(torch.zeros(5), 1, 0)])
+    group.wait(lambda: False)
+
+
+def test_on_nccl_a_member_that_does_not_connect_holds_nobody() -> None:
+    """The first transfer connects two members, and blocks until both are there."""
+    backend, changed, abandoned = Nccl(), threading.Condition(), threading.Event()
+    backend.may_connect.clear()
+    group = on_nccl(backend, changed)
+    group.post([], [(torch.zeros(5), 1, 0)])
+    threading.Timer(0.1, announce, (abandoned, changed)).start()
+    with pytest.raises(Lost, match="new generation"):
+        group.wait(abandoned.is_set)
+    group.drop()
+    assert backend.is_aborted
+    backend.may_connect.set()
