@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -26,6 +27,11 @@ from lockstep.generation import Generation
 
 # A slow peer is not a dead one: the supervisor decides who is dead, never a timeout in the data plane.
 PATIENCE = timedelta(hours=24)
+CONNECTING = timedelta(seconds=30)
+"""How long a process group may take to form when all members are there: whoever waits in it for one that has gone again
+cannot be woken."""
+LOOK_SECONDS = 0.001, 0.01
+"""After how long, at first and at most, who waits for the other members looks again whether they are there."""
 Transfer = tuple[torch.Tensor, int, int]
 """What is sent or received, the peer, and a tag."""
 
@@ -122,8 +128,10 @@ class Group:
 
     def connect(self, abandoned: Callable[[], bool]) -> None:
         """Meet the other members; Lost when a new generation is there first."""
-        arguments = self.generation, self.rank, self._device, self._host
+        arguments = self.generation, self.rank, self._device, self._host, abandoned
         self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
+        if self._group is None:
+            raise Lost("a new generation")
 
     def post(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Start transfers. Nothing blocks here; PeerFailed if a connection is broken already."""
@@ -168,7 +176,7 @@ class Unit:
         self._sends = sends
         self._receives = receives
 
-    def wait(self) -> None:
+    def wait(self, _: timedelta) -> None:
         self._group._start_coalescing()
         for tensor, peer, tag in self._receives:
             self._group.recv([tensor], peer, tag)
@@ -191,7 +199,7 @@ def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag:
 def _wait_all(works: list[tuple[Any, int | None]], device: Device) -> None:
     for work, peer in works:
         try:
-            work.wait()
+            work.wait(PATIENCE)
         except RuntimeError as error:
             raise PeerFailed(str(error), peer) from None
     device.finish()
@@ -207,13 +215,31 @@ def listen(host: str) -> tuple[TCPStore, str]:
     return store, f"{host}:{port}"
 
 
-def _process_group(generation: Generation, rank: int, device: Device, host: str) -> Any:
+def _process_group(generation: Generation, rank: int, device: Device, host: str, abandoned: Callable[[], bool]) -> Any:
+    """None if the generation is abandoned before everyone is there."""
     store_host, _, port = generation.members[0].address.rpartition(":")
-    store = TCPStore(store_host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
+    store = TCPStore(store_host, int(port), is_master=False, wait_for_workers=False, timeout=CONNECTING)
     prefixed = PrefixStore(f"{generation.secret}/{generation.number}", store)
+    if not _meet(prefixed, generation, rank, abandoned):
+        return None
     if device.backend == "nccl":
+        prefixed.set_timeout(PATIENCE)  # members are connected by their first transfer, and one may still compute
         return dist.ProcessGroupNCCL(prefixed, rank, len(generation), dist.ProcessGroupNCCL.Options())
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-    options._timeout = PATIENCE
+    options._timeout = CONNECTING
     return dist.ProcessGroupGloo(prefixed, rank, len(generation), options)
+
+
+def _meet(store: PrefixStore, generation: Generation, rank: int, abandoned: Callable[[], bool]) -> bool:
+    """Wait for everyone, or until the generation is abandoned: False. A process group that is begun without the others
+    waits for them where it cannot be left, and with it a thread and its sockets."""
+    store.set(f"here/{rank}", "")
+    everyone = [f"here/{member}" for member in range(len(generation))]
+    pause, longest = LOOK_SECONDS
+    while not abandoned():
+        if store.check(everyone):
+            return True
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+    return False

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
-from torch._C._distributed_c10d import FakeProcessGroup, FakeWork
+from torch._C._distributed_c10d import FakeProcessGroup, FakeWork, PrefixStore
 
 from lockstep.device import Device
 from lockstep.engines.local import LOOPBACK_INTERFACE
+from lockstep.exchange import group as program
 from lockstep.exchange import tree
 from lockstep.exchange.flat import Layout, Pool, Vector
-from lockstep.exchange.group import Group, Lost, listen
+from lockstep.exchange.group import Group, Lost, PeerFailed, listen
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 from lockstep.step import Leaf, Step
@@ -128,6 +132,70 @@ def test_the_store_listens_on_loopback_only() -> None:
     port = int(address.rpartition(":")[2])
     listening = [c.laddr.ip for c in psutil.Process(os.getpid()).net_connections() if c.laddr.port == port]
     assert set(listening) == {"127.0.0.1"}
+    del store
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_members_that_do_not_meet_leave_no_threads_and_no_sockets_behind() -> None:
+    """As when generations follow each other faster than their members come."""
+    process = pytest.importorskip("psutil").Process()
+    store, address = listen("127.0.0.1")
+
+    def wait_in_vain(number: int) -> None:
+        changed, abandoned = threading.Condition(), threading.Event()
+        generation = replace(generation_of(2, address), number=number)
+        group = Group(generation, 0, Device("cpu", 1), "127.0.0.1", changed)
+        threading.Timer(0.05, announce, (abandoned, changed)).start()
+        with pytest.raises(Lost, match="new generation"):
+            group.connect(abandoned.is_set)
+        group.drop()
+
+    before = set(threading.enumerate())
+    wait_in_vain(1)  # what is made once stays
+    wait_until(lambda: set(threading.enumerate()) <= before)
+    threads, files = process.num_threads(), process.num_fds()
+    for number in range(2, 12):
+        wait_in_vain(number)
+    wait_until(lambda: process.num_threads() <= threads and process.num_fds() <= files)
+    del store
+
+
+def test_one_that_has_left_before_the_others_came_does_not_hold_them_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there, and everyone else believes that it still is."""
+    monkeypatch.setattr(program, "CONNECTING", timedelta(seconds=0.3))
+    store, address = listen("127.0.0.1")
+    generation = generation_of(2, address)
+    PrefixStore(f"{generation.secret}/{generation.number}", store).set("here/1", "")
+    group = Group(generation, 0, Device("cpu", 1), "127.0.0.1", threading.Condition())
+    with pytest.raises(PeerFailed):
+        group.connect(lambda: False)
+    group.drop()
+
+
+def test_a_transfer_may_take_longer_than_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow peer is not a dead one."""
+    monkeypatch.setattr(program, "CONNECTING", timedelta(seconds=1))
+    store, address = listen("127.0.0.1")
+    generation, received = generation_of(2, address), torch.zeros(5)
+
+    def work(rank: int) -> None:
+        group = Group(generation, rank, Device("cpu", 1), "127.0.0.1", threading.Condition())
+        group.connect(lambda: False)
+        if rank == 0:
+            group.post([], [(received, 1, 0)])
+        else:
+            time.sleep(1.5)
+            group.post([(torch.ones(5), 0, 0)], [])
+        group.wait(lambda: False)
+
+    in_threads(2, work)
+    assert received.tolist() == [1.0] * 5
     del store
 
 
