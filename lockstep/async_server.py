@@ -188,7 +188,7 @@ class Service:
         shard, rows = self.keeper.shard, self.keeper.rows
         self.keeper.strike(header.step, "push")
         vector = shard.push(header.step, header.index, torch.from_numpy(part))
-        if vector is not None:
+        if vector is not None and self.keeper.tasks is not None:  # others would never forget it
             before = (shard.version - 1) % UNKNOWN
             staleness = None if header.count == UNKNOWN else (before - header.count) % UNKNOWN
             rows.leaf(header.step, header.index, vector.counts.tolist(), staleness)

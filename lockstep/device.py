@@ -50,13 +50,13 @@ def environment(threads: int, precision: str) -> dict[str, str]:
     return variables
 
 
-def one_gpu(worker: int) -> dict[str, str]:
-    """The variable that gives a process one of this host's GPUs, where no scheduler does."""
+def one_gpu(place: int) -> dict[str, str]:
+    """The variable that gives a process one of this host's GPUs, by its place here, where no scheduler does."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else [str(number) for number in range(count_gpus())]
     if not gpus:
         raise UserError("this host has no visible GPU, and the job computes on GPUs: take --device cpu")
-    return {"CUDA_VISIBLE_DEVICES": gpus[worker % len(gpus)]}
+    return {"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]}
 
 
 class Device:

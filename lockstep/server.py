@@ -6,7 +6,6 @@ For every connection there is a thread that reads; what it reads goes to the boa
 
 from __future__ import annotations
 
-import hmac
 import socket
 import sys
 import threading
@@ -238,9 +237,7 @@ class Server:
         membership = self._membership
         membership.wait(lambda: membership.generation is not None, ANNOUNCED_SECONDS)
         generation = membership.generation
-        if hello is None or generation is None or not isinstance(hello.get("secret"), str):
-            return None
-        if not hmac.compare_digest(hello["secret"].encode(), generation.secret.encode()):
+        if hello is None or generation is None or not wire.is_shown(generation.secret, hello.get("secret")):
             return None
         numbers = [hello.get(key) for key in ("number", "id", "length")]
         is_whole = all(isinstance(number, int) and number >= 0 for number in numbers)

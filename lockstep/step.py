@@ -138,6 +138,13 @@ class Step:
         membership = Membership.alone(self.membership.current.num_leaves)
         return Step(index, self.seed, membership, self.pool, self.pool.take(), rounds=self.rounds)
 
+    def renew(self) -> None:
+        """Take other memory for the result, with the same content. An exchange that was abandoned may write to the old
+        one as long as a peer lives, so that is never given back."""
+        fresh = self.pool.take()
+        fresh.flat.copy_(self.reduced.flat)
+        self.reduced = fresh
+
     def release(self) -> None:
         """What was held is free again."""
         for vector in self.held.values():

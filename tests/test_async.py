@@ -6,13 +6,21 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep import checkpoint, injection
+from lockstep.async_server import Service, keeper_of
+from lockstep.config import Job
+from lockstep.data import open_dataset
+from lockstep.exchange.link import Header, Kind
+from lockstep.generation import solo
+from lockstep.membership import Membership
 from tests.alone import set_up, tiny_recipe
 from tests.conftest import RECIPE, Command, digest_in, start
 from tests.test_resume import rows_of, wait_for_step
+from tests.test_shard import contributions, message
 
 psutil = pytest.importorskip("psutil")
 
@@ -200,3 +208,30 @@ def test_it_cannot_be_continued_by_a_strategy_with_bits(lockstep: Command, works
     result = lockstep("resume", "run", "--steps", "4", "--strategy", "allreduce")
     assert result.returncode == 2
     assert "continue it with --strategy async" in result.stderr
+
+
+class Worker:
+    """The connection of one to which a server answers."""
+
+    def __init__(self) -> None:
+        self.heard: list[Header] = []
+
+    def send(self, header: Header, payload: Any = None) -> None:
+        self.heard.append(header)
+
+
+def test_a_server_that_writes_no_rows_keeps_no_figures_for_them() -> None:
+    """Every server is sent the loss of every leaf, and would have that of a whole run in the end."""
+    recipe, job = tiny_recipe(), Job(workers=1, strategy="async", servers=2)
+    replica, leaves = contributions(recipe, 4)
+    dataset = open_dataset(recipe.data, recipe.seed)
+    keeper = keeper_of(Membership(2, None), recipe, job, dataset, set_up(recipe)[0], slot=1, first=0, last=3)
+    worker, service = Worker(), Service(solo(4), keeper)
+    service.connections[0] = worker  # type: ignore[assignment]
+    for step in range(3):
+        for index, leaf in enumerate(leaves):
+            header = Header(Kind.PUSH, step, index=index)
+            service.handle(0, header, message(keeper.shard, replica, leaf).numpy())
+    assert [header.kind for header in worker.heard] == [Kind.APPLIED] * 12
+    assert keeper.shard.version == 12
+    assert not keeper.rows._counts

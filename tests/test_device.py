@@ -15,7 +15,9 @@ from lockstep.engines import meeting
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
 from lockstep.request import Request, resolve
+from lockstep.supervisor import events as e
 from lockstep.supervisor import launching
+from tests.supervisor.test_machine import machine, ready
 
 
 @pytest.mark.parametrize(
@@ -43,13 +45,28 @@ def test_local_workers_have_one_gpu_each_in_turn(monkeypatch: pytest.MonkeyPatch
     """F60: of those that this process may see; a server has none, and where a scheduler chooses, nobody else does."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5ebe9a73")
 
-    def gpu_of(role: Any, id_: int, assigns_devices: bool = False) -> str | None:
-        variables = launching.environment(replace(demo(), device="cuda"), role, id_, assigns_devices)
-        return variables.get("CUDA_VISIBLE_DEVICES")
+    def gpu_of(role: Any, slot: int, num_workers: int = 3, assigns_devices: bool = False) -> str | None:
+        recipe = replace(demo(), device="cuda")
+        return launching.environment(recipe, num_workers, role, slot, assigns_devices).get("CUDA_VISIBLE_DEVICES")
 
-    assert [gpu_of("worker", id_) for id_ in range(3)] == ["4", "GPU-5ebe9a73", "4"]
-    assert gpu_of("server", 3) is None
+    assert [gpu_of("worker", slot) for slot in range(3)] == ["4", "GPU-5ebe9a73", "4"]
+    assert gpu_of("evaluator", 0, num_workers=1) == "GPU-5ebe9a73", "the one that no worker has"
+    assert gpu_of("server", 0) is None
     assert gpu_of("worker", 0, assigns_devices=True) is None
+
+
+def test_a_replacement_has_the_gpu_of_the_worker_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F60: and not one that another worker computes on."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    recipe, one = replace(demo(), device="cuda"), ready(machine(3))
+
+    def gpus(actions: list[e.Action]) -> dict[int, str]:
+        started = [action for action in actions if isinstance(action, e.Start)]
+        variables = {new.worker: launching.environment(recipe, 3, new.role, new.slot, False) for new in started}
+        return {worker: found["CUDA_VISIBLE_DEVICES"] for worker, found in variables.items()}
+
+    assert gpus(one.handle(e.Gone(1, "died", is_death=True))) == {3: "5"}
+    assert gpus(one.handle(e.Gone(0, "died", is_death=True))) == {4: "4"}
 
 
 def test_a_rank_of_a_launcher_has_the_gpu_of_its_place_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,14 @@ def test_another_length_of_vectors_is_refused(server: Server) -> None:
     assert worker(server, 1, length=LENGTH + 64).receive() is None
 
 
-def test_who_does_not_know_the_secret_gets_no_answer(server: Server) -> None:
-    assert worker(server, 0, secret="wrong").receive() is None
+@pytest.mark.parametrize("secret", ["wrong", "\ud800"], ids=["wrong", "half a pair"])
+def test_who_does_not_know_the_secret_gets_no_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    assert worker(server, 0, secret=secret).receive() is None
+    assert not raised
 
 
 def test_strangers_who_say_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:

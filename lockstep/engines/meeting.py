@@ -153,8 +153,8 @@ def _introduced(place: Place, meeting: Meeting, deadline: float) -> socket.socke
 
 
 def proof(token: str, *parts: str) -> str:
-    return hmac.new(token.encode(), "\0".join(parts).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(wire.to_bytes(token), wire.to_bytes("\0".join(parts)), hashlib.sha256).hexdigest()
 
 
 def is_proof(message: wire.Message, token: str, *parts: str) -> bool:
-    return hmac.compare_digest(str(message.get("proof")).encode(), proof(token, *parts).encode())
+    return wire.is_shown(proof(token, *parts), message.get("proof"))

@@ -1,15 +1,16 @@
 """The process group of one generation, and how to leave it at any moment.
 
 Works of gloo cannot be polled, only waited for, and a peer that stopped never answers. So one thread blocks in
-`wait()`, and the loop waits on a condition: when a new generation comes, it abandons thread, group and receive buffers
-together. Only `Group` refers to the process group, because dropping the last reference is what closes its sockets and
-wakes the peers. No collectives here: dropping a group with a pending one blocks.
+`wait()`, and the loop waits on a condition: when a new generation comes, it abandons thread, group and the memory that
+is received into, all together. Only `Group` refers to the process group, because dropping the last reference is what
+closes its sockets and wakes the peers. No collectives here: dropping a group with a pending one blocks.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -26,6 +27,13 @@ from lockstep.generation import Generation
 
 # A slow peer is not a dead one: the supervisor decides who is dead, never a timeout in the data plane.
 PATIENCE = timedelta(hours=24)
+CONNECTING = timedelta(seconds=30)
+"""How long a process group may take to form when all members are there: whoever waits in it for one that has gone again
+cannot be woken."""
+LOOK_SECONDS = 0.001, 0.01
+"""After how long, at first and at most, who waits for the other members looks again whether they are there."""
+Transfer = tuple[torch.Tensor, int, int]
+"""What is sent or received, the peer, and a tag."""
 
 
 class Lost(Exception):  # noqa: N818
@@ -120,23 +128,20 @@ class Group:
 
     def connect(self, abandoned: Callable[[], bool]) -> None:
         """Meet the other members; Lost when a new generation is there first."""
-        arguments = self.generation, self.rank, self._device, self._host
+        arguments = self.generation, self.rank, self._device, self._host, abandoned
         self._group = self._finish(self._waiter.submit(lambda: _process_group(*arguments)), abandoned)
+        if self._group is None:
+            raise Lost("a new generation")
 
-    def post(self, sends: list[tuple[torch.Tensor, int, int]], receives: list[tuple[torch.Tensor, int, int]]) -> None:
-        """Start transfers: (tensor, peer, tag). Nothing blocks here; PeerFailed if a connection is broken already."""
-        coalesce = self._device.backend == "nccl"
-        if coalesce:
-            self._group._start_coalescing(self._device.torch)
+    def post(self, sends: list[Transfer], receives: list[Transfer]) -> None:
+        """Start transfers. Nothing blocks here; PeerFailed if a connection is broken already."""
         works: list[tuple[Any, int | None]] = []
-        for tensor, peer, tag in receives:
-            works.append((_started(self._group.recv, tensor, peer, tag), peer))
-            self.traffic.add(received=tensor.numel() * tensor.element_size())
-        for tensor, peer, tag in sends:
-            works.append((_started(self._group.send, tensor, peer, tag), peer))
-            self.traffic.add(sent=tensor.numel() * tensor.element_size())
-        if coalesce:
-            works = [(self._group._end_coalescing(self._device.torch), None)]
+        if self._device.backend != "nccl":
+            works += [(_started(self._group.recv, *receive), receive[1]) for receive in receives]
+            works += [(_started(self._group.send, *send), send[1]) for send in sends]
+        elif sends or receives:
+            works.append((Unit(self._group, sends, receives), None))
+        self.traffic.add(sum(map(_num_bytes, sends)), sum(map(_num_bytes, receives)))
         self._posted += works
 
     def wait(self, abandoned: Callable[[], bool]) -> None:
@@ -162,6 +167,28 @@ class Group:
         self._waiter.close()
 
 
+class Unit:
+    """Transfers that NCCL runs as one. They are started by whoever waits for them: the first one between two members
+    connects them, which blocks until both are there."""
+
+    def __init__(self, group: Any, sends: list[Transfer], receives: list[Transfer]) -> None:
+        self._group = group
+        self._sends = sends
+        self._receives = receives
+
+    def wait(self, _: timedelta) -> None:
+        self._group._start_coalescing()
+        for tensor, peer, tag in self._receives:
+            self._group.recv([tensor], peer, tag)
+        for tensor, peer, tag in self._sends:
+            self._group.send([tensor], peer, tag)
+        self._group._end_coalescing().wait()
+
+
+def _num_bytes(transfer: Transfer) -> int:
+    return transfer[0].numel() * transfer[0].element_size()
+
+
 def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag: int) -> Any:
     try:
         return transfer([tensor], peer, tag)
@@ -172,7 +199,7 @@ def _started(transfer: Callable[..., Any], tensor: torch.Tensor, peer: int, tag:
 def _wait_all(works: list[tuple[Any, int | None]], device: Device) -> None:
     for work, peer in works:
         try:
-            work.wait()
+            work.wait(PATIENCE)
         except RuntimeError as error:
             raise PeerFailed(str(error), peer) from None
     device.finish()
@@ -188,13 +215,31 @@ def listen(host: str) -> tuple[TCPStore, str]:
     return store, f"{host}:{port}"
 
 
-def _process_group(generation: Generation, rank: int, device: Device, host: str) -> Any:
+def _process_group(generation: Generation, rank: int, device: Device, host: str, abandoned: Callable[[], bool]) -> Any:
+    """None if the generation is abandoned before everyone is there."""
     store_host, _, port = generation.members[0].address.rpartition(":")
-    store = TCPStore(store_host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
+    store = TCPStore(store_host, int(port), is_master=False, wait_for_workers=False, timeout=CONNECTING)
     prefixed = PrefixStore(f"{generation.secret}/{generation.number}", store)
+    if not _meet(prefixed, generation, rank, abandoned):
+        return None
     if device.backend == "nccl":
+        prefixed.set_timeout(PATIENCE)  # members are connected by their first transfer, and one may still compute
         return dist.ProcessGroupNCCL(prefixed, rank, len(generation), dist.ProcessGroupNCCL.Options())
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-    options._timeout = PATIENCE
+    options._timeout = CONNECTING
     return dist.ProcessGroupGloo(prefixed, rank, len(generation), options)
+
+
+def _meet(store: PrefixStore, generation: Generation, rank: int, abandoned: Callable[[], bool]) -> bool:
+    """Wait for everyone, or until the generation is abandoned: False. A process group that is begun without the others
+    waits for them where it cannot be left, and with it a thread and its sockets."""
+    store.set(f"here/{rank}", "")
+    everyone = [f"here/{member}" for member in range(len(generation))]
+    pause, longest = LOOK_SECONDS
+    while not abandoned():
+        if store.check(everyone):
+            return True
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
+    return False

@@ -96,6 +96,7 @@ class Synchronous:
                     return "missing"
             except Lost as lost:
                 self._report(lost, generation)
+                step.renew()
                 return "missing"
             if not step.done and self._membership.commit(step, generation):
                 self._take(step)
@@ -127,6 +128,7 @@ class Synchronous:
                 self._enter(generation, step)
             except Lost as lost:
                 self._report(lost, generation)
+                step.renew()
 
     def begin(self, step: Step) -> bool:
         """Wait for a generation. True if the job runs already: then the state is copied from its members, and `step`

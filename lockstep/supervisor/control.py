@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from typing import Protocol
 
 from lockstep import wire
@@ -162,10 +161,7 @@ class Control:
         """The greeting of a process that shows the token of this job; whoever does not is dropped without an answer."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             hello = await wire.read_frame(reader, wire.MAX_GREETING)
-        token = hello.get("token")
-        if hello["type"] != "hello" or not isinstance(token, str):
-            return None
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if hello["type"] != "hello" or not wire.is_shown(self._token, hello.get("token")):
             return None
         if isinstance(hello.get("agent"), dict):
             return hello  # whatever its version: it is told what is wrong

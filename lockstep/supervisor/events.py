@@ -248,6 +248,8 @@ class Start:
 
     worker: int
     role: Role = "worker"
+    slot: int = 0
+    """Which place it has among those of its role; that of a lost one goes to its replacement."""
 
 
 @dataclass(frozen=True)

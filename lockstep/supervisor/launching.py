@@ -53,11 +53,12 @@ def site(plan: Plan, note: Callable[[str], None]) -> Site:
     )
 
 
-def environment(recipe: Recipe, role: Role, id_: int, assigns_devices: bool) -> dict[str, str]:
-    """Variables that must be set before torch is imported; a GPU of its own, if the engine gives it none."""
+def environment(recipe: Recipe, num_workers: int, role: Role, slot: int, assigns_devices: bool) -> dict[str, str]:
+    """Variables that must be set before torch is imported; a GPU of its own, if the engine gives it none. That of the
+    evaluator comes after those of the workers."""
     found = device.environment(recipe.threads, recipe.precision)
     if recipe.device == "cuda" and role != "server" and not assigns_devices:
-        found |= device.one_gpu(id_)
+        found |= device.one_gpu(slot if role == "worker" else num_workers + slot)
     return found
 
 

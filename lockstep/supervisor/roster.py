@@ -25,7 +25,8 @@ class Process:
     step: int = NO_STATE
     """The step of the state it started from."""
     slot: int = 0
-    """Which part is a server's own; that of a lost one goes to its replacement."""
+    """Which place it has among those of its role: the part of a server, the GPU of a worker. That of a lost one goes to
+    its replacement."""
     probe: Probe | None = None
 
 
@@ -85,8 +86,9 @@ class Roster:
         for role, processes, wanted in kinds:
             while len(processes) < wanted:
                 taken = {one.slot for one in processes.values()}
-                processes[self._next] = Process(slot=min(set(range(wanted)) - taken, default=0))
-                actions.append(e.Start(self._next, role))
+                slot = min(set(range(wanted)) - taken)
+                processes[self._next] = Process(slot=slot)
+                actions.append(e.Start(self._next, role, slot))
                 self._next += 1
         return actions
 

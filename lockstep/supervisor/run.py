@@ -155,15 +155,15 @@ class Supervisor:
     def _take_guests(self, hosts: Hosts) -> Guests:
         return Guests(hosts, self._machine, self._plan.directory, self._handle, self._display.note, time.monotonic)
 
-    def _command(self, worker: int) -> Command:
-        role = self._roles[worker]
+    def _command(self, worker: int, slot: int) -> Command:
+        plan, role = self._plan, self._roles[worker]
         environment = {
             "LOCKSTEP_CONTROL": self._control.address,
             "LOCKSTEP_TOKEN": self._token,
             "LOCKSTEP_ID": str(worker),
-            **launching.environment(self._plan.recipe, role, worker, self._engine.assigns_devices),
+            **launching.environment(plan.recipe, plan.job.workers, role, slot, self._engine.assigns_devices),
         }
-        return Command(worker, role, list(self._plan.programs[role]), environment, self._log(worker))
+        return Command(worker, role, list(plan.programs[role]), environment, self._log(worker))
 
     def _log(self, worker: int) -> Path:
         return launching.log(self._plan, self._roles[worker], worker, self._places.get(worker, ""))
@@ -341,9 +341,9 @@ class Supervisor:
                 if self._guests is not None:
                     self._guests.ping()
 
-    async def _start(self, worker: int) -> None:
+    async def _start(self, worker: int, slot: int) -> None:
         try:
-            await self._engine.start(self._command(worker), self._on_exit)
+            await self._engine.start(self._command(worker, slot), self._on_exit)
         except OSError as error:
             self._handle(e.Gone(worker, f"could not be started: {error}", is_death=False))
         else:
@@ -368,7 +368,7 @@ class Supervisor:
             match action:
                 case e.Start():
                     self._roles[action.worker] = action.role
-                    self._spawn(self._start(action.worker))
+                    self._spawn(self._start(action.worker, action.slot))
                 case e.Kill():
                     self._control.drop(action.worker)
                     self._engine.kill(action.worker)

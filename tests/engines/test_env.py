@@ -129,7 +129,9 @@ def test_the_end_of_a_rank_is_a_death(first: Place, tmp_path: Path) -> None:
     assert asyncio.run(ended()) == (2, "has ended", True)
 
 
-def test_whoever_lacks_the_token_is_not_let_in_and_does_not_learn_it(first: Place) -> None:
+def test_whoever_lacks_the_token_is_not_let_in_and_does_not_learn_it(
+    first: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """Both sides ask for a proof: the stranger finds no rank 0, and the right ranks meet all the same."""
 
     def stranger() -> socket.socket:
@@ -137,13 +139,13 @@ def test_whoever_lacks_the_token_is_not_let_in_and_does_not_learn_it(first: Plac
             meeting.find(replace(first, rank=1, token="another", wait_seconds=0.3))
         return socket.socket()
 
-    def liar() -> socket.socket:
+    def liar(nonce: str, proof: str) -> socket.socket:
         """It does not mind that rank 0 may not be rank 0, and shows something that is no proof."""
         connection = socket.create_connection(("127.0.0.1", first.port), timeout=5)
-        connection.sendall(wire.encode({"type": "hello", "nonce": "mine"}))
+        connection.sendall(wire.encode({"type": "hello", "nonce": nonce}))
         assert wire.receive_frame(connection) is not None
         rank = {"type": "rank", "version": wire.PROTOCOL_VERSION, "rank": 1, "world": 3}
-        connection.sendall(wire.encode({**rank, "proof": meeting.proof("another", "rank", "mine", "yours", "1", "3")}))
+        connection.sendall(wire.encode({**rank, "proof": proof}))
         assert wire.receive_frame(connection) is None
         return connection
 
@@ -152,7 +154,14 @@ def test_whoever_lacks_the_token_is_not_let_in_and_does_not_learn_it(first: Plac
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return connection
 
-    meet(stranger, liar, noise, rank(first, 1), rank(first, 2))
+    def proven_otherwise() -> socket.socket:
+        return liar("mine", meeting.proof("another", "rank", "mine", "yours", "1", "3"))
+
+    def half_a_pair() -> socket.socket:
+        return liar("\ud800", "\ud800")
+
+    meet(stranger, proven_otherwise, half_a_pair, noise, rank(first, 1), rank(first, 2))
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from lockstep.data.order import Samples, samples_of_leaf
 from lockstep.data.source import Batch, Source
-from lockstep.exchange.group import PeerFailed
+from lockstep.device import Device
+from lockstep.engines.local import LOOPBACK_INTERFACE
+from lockstep.exchange import tree
+from lockstep.exchange.group import Group, PeerFailed, listen
 from lockstep.generation import Generation, Member
 from lockstep.reporter import Reporter
 from lockstep.strategies import catchup, synchronous
@@ -145,3 +151,88 @@ def test_a_far_source_is_told_all_that_this_worker_will_fetch(monkeypatch: pytes
         return samples_of_leaf(recipe.seed, size, recipe.global_batch, recipe.leaves, number, index).index.tolist()  # type: ignore[no-any-return]
 
     assert far.plans == [[leaf(0, 1), leaf(1, 0), leaf(1, 1), leaf(2, 0), leaf(2, 1)]]
+
+
+class Survivor:
+    """Worker 0, which abandons an exchange with worker 1, and worker 1's end of it: a group that outlives that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, generation: Generation) -> None:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+        _, self.strategy, self.step = set_up(tiny_recipe())
+        self._store, address = listen("127.0.0.1")
+        self.membership = self.step.membership
+        self.membership.generation = replace(generation, members=(Member(0, address), Member(1, address)))
+        self.membership.promised = generation.number
+        self.old = self.step.reduced.flat
+        self.slices = tree.slices(len(self.old), 2)
+        self.peer = Group(self.membership.generation, 1, Device("cpu", 1), "127.0.0.1", threading.Condition())
+
+    def abandon(self, exchange: Callable[[], Any], until: Callable[[], None]) -> None:
+        """Go through an exchange until worker 1 has done its part of it and falls silent, and worker 0 is told that
+        there will be another generation."""
+
+        def fall_silent() -> None:
+            self.peer.connect(lambda: False)
+            until()
+            with self.membership.changed:
+                self.membership.promised += 1
+                self.membership.changed.notify_all()
+
+        other = threading.Thread(target=fall_silent, daemon=True)
+        other.start()
+        exchange()
+        other.join()
+
+    def receive_late(self, start: int, stop: int, tag: int) -> None:
+        """Worker 1 goes on where it was; afterwards all that it has sent is where worker 0 had wanted it."""
+        late = torch.full((stop - start,), 7.0)
+        self.peer.post([(late, 0, tag)], [])
+        self.peer.wait(lambda: False)
+        deadline = time.monotonic() + 10
+        while not torch.equal(self.old[start:stop], late):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        self.peer.drop()
+        self.strategy.close()
+
+
+def test_what_a_lost_member_still_sends_of_a_result_does_not_reach_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had sent its sums, was cut off or stopped before its slice of the result, and expelled; then it is back."""
+    one = Survivor(monkeypatch, replace(TWO, step=0, behind=()))
+    step, (mine, theirs) = one.step, one.slices
+    for leaf in step.missing():
+        step.hold(leaf, one.strategy.contribution(leaf))
+
+    def half() -> None:
+        sums, result = torch.empty(theirs[1] - theirs[0]), torch.empty(mine[1])
+        one.peer.post([(torch.zeros(mine[1]), 0, synchronous.tag_of((1, 1)))], [(sums, 0, synchronous.tag_of((1, 0)))])
+        one.peer.wait(lambda: False)
+        # Who sends its own slice of the result waits for the others already.
+        one.peer.post([], [(result, 0, synchronous.RESULT_TAG)])
+        one.peer.wait(lambda: False)
+
+    one.abandon(lambda: one.strategy.exchange(step), half)
+    step.reduced.flat.fill_(1.0)
+    one.receive_late(*theirs, synchronous.RESULT_TAG)
+    assert step.reduced.flat.eq(1.0).all()
+
+
+def test_what_a_lost_member_still_sends_to_one_behind_does_not_reach_a_later_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Survivor(monkeypatch, TWO)
+    step, is_waiting, post = one.step, threading.Event(), Group.post
+
+    def post_and_say(group: Group, *transfers: Any) -> None:
+        post(group, *transfers)
+        if group.rank == 0:
+            is_waiting.set()
+
+    def wait() -> None:
+        assert is_waiting.wait(10)
+
+    monkeypatch.setattr(Group, "post", post_and_say)
+    one.abandon(lambda: one.strategy.enter(step), wait)
+    step.reduced.flat.fill_(1.0)
+    one.receive_late(0, len(one.old), catchup.CATCH_UP_TAG)
+    assert step.reduced.flat.eq(1.0).all()

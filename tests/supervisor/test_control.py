@@ -140,18 +140,20 @@ def test_a_command_with_the_token_is_answered() -> None:
         hello(token="wrong"),
         hello(token=None),
         hello(token=["secret"]),
+        hello(token="\ud800"),
         hello(id="0"),
         hello(id=7),
         hello(version=0),
         hello(type="ready"),
     ],
-    ids=["token", "none", "list", "text id", "unknown id", "version", "type"],
+    ids=["token", "none", "list", "half a pair", "text id", "unknown id", "version", "type"],
 )
-def test_a_wrong_greeting_is_refused(greeting: Message) -> None:
+def test_a_wrong_greeting_is_refused(greeting: Message, caplog: pytest.LogCaptureFixture) -> None:
     async def talk(server: Control) -> None:
         assert await is_refused(server, wire.encode(greeting))
 
     assert scenario(talk) == ([], [])
+    assert caplog.text == ""
 
 
 def test_garbage_disturbs_nobody() -> None:
