@@ -27,6 +27,8 @@ class Description:
     image_shape: tuple[int, ...]
     holds_images: bool = True
     """Whether inputs are images in uint8, and not numbers of another kind."""
+    is_framed: bool | None = None
+    """Whether images are cut out of large ones; None where an older Lockstep did not say so."""
     class_names: tuple[str, ...] | None = None
     mean: tuple[float, ...] = ()
     """Of each channel, where images are normalised by it."""
@@ -53,6 +55,7 @@ def describe(dataset: Dataset, data: Data) -> Description:
         num_classes=dataset.num_classes,
         image_shape=dataset.image_shape,
         holds_images=dataset.holds_images,
+        is_framed=dataset.is_framed,
         class_names=dataset.class_names,
         mean=data.mean,
         deviation=data.deviation,
