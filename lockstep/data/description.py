@@ -71,6 +71,23 @@ def with_channels(data: Data, dataset: Dataset, stored: Description | None) -> D
     return dataclasses.replace(data, mean=known.mean, deviation=known.deviation)
 
 
+def other_classes(dataset: Dataset, stored: Description, run: str) -> str | None:
+    """A note where a run is looked at with data that are about something else; another number of classes is refused."""
+    if dataset.num_classes != stored.num_classes:
+        raise UserError(
+            f"these data have {dataset.num_classes or 'no'} classes, but {run} was trained on "
+            f"{stored.num_classes or 'none'}: give data with the same classes, or only a test set with --eval-data"
+        )
+    here, there = dataset.class_names, stored.class_names
+    if here is None or there is None or here == there:
+        return None
+    other = next(number for number, names in enumerate(zip(here, there, strict=True)) if names[0] != names[1])
+    return (
+        f"these data have other classes than those of {run}: class {other} is {here[other]!r} here, and was "
+        f"{there[other]!r} in training; the figures compare the numbers"
+    )
+
+
 def to_plain(dataset: Dataset, data: Data) -> dict[str, Any]:
     return dataclasses.asdict(describe(dataset, data))
 
