@@ -19,8 +19,8 @@ from lockstep import generators, philox, references, runcode
 from lockstep.config import Data
 from lockstep.data import fingerprint
 from lockstep.data.items import Form, Raw, as_array, raw, stacked, to_inputs, to_targets
-from lockstep.data.order import Samples
-from lockstep.data.source import Batch, Dataset
+from lockstep.data.order import Indices, Samples
+from lockstep.data.source import Batch, Dataset, Targets
 from lockstep.errors import JobError, UserError
 
 NUM_LOOKED_AT = 8
@@ -54,6 +54,11 @@ class ArrayPart:
 
     def read(self, samples: Samples) -> Raw:
         return self._inputs[samples.index], self._targets[samples.index]
+
+    @property
+    def targets(self) -> Targets:
+        """All of them."""
+        return to_targets(self._targets)
 
     def fingerprint(self) -> str:
         index = fingerprint.chosen(len(self), self._inputs[:1].nbytes + self._targets[:1].nbytes)
@@ -128,13 +133,17 @@ class OwnSource:
                 f"item {index} of {TITLES[self._name]} is not as others are: here {form}, there {self._form}"
             )
         if self._num_classes is not None:
-            wrong = np.flatnonzero((targets < 0) | (targets >= self._num_classes))
-            if len(wrong):
-                raise UserError(
-                    f"item {samples.index[wrong[0]]} of {TITLES[self._name]} is of class {targets[wrong[0]]}, but "
-                    f"there are {self._num_classes} classes, from 0 on"
-                )
+            check_classes(targets, samples.index, self._name, self._num_classes)
         return Batch(inputs, targets)
+
+
+def check_classes(targets: Targets, index: Indices, name: str, num_classes: int) -> None:
+    wrong = np.flatnonzero((targets < 0) | (targets >= num_classes))
+    if len(wrong):
+        raise UserError(
+            f"item {index[wrong[0]]} of {TITLES[name]} is of class {targets[wrong[0]]}, but there are {num_classes} "
+            "classes, from 0 on"
+        )
 
 
 def open_own(data: Data, seed: int) -> Dataset:
@@ -150,6 +159,9 @@ def open_own(data: Data, seed: int) -> Dataset:
     if "test" not in parts and not data.hold_out:
         raise UserError(f"{data.source} returned no test set: return one, or hold out samples with --hold-out")
     num_classes = _num_classes(returned[0], data.source) if form.has_classes else None
+    for name, part in parts.items():
+        if num_classes is not None and isinstance(part, ArrayPart):  # of items, only reading all would tell
+            check_classes(part.targets, np.arange(len(part)), name, num_classes)
     readers, waits = parts, lambda: False
     if data.processes and any(isinstance(part, ItemPart) for part in parts.values()):
         from lockstep.data.processes import DataProcesses

@@ -319,3 +319,18 @@ def test_what_only_shows_later_is_said_with_the_item(tmp_path: Path) -> None:
     text = text.replace("(0.5, 3 if i == 1 else 0)", "(np.zeros((2,) if i == 1 else ()), 0)")
     with pytest.raises(UserError, match="the training set: item 1 has an input of shape 2"):
         opened(tmp_path, text).train.fetch(in_order(0, 4))
+
+
+@pytest.mark.parametrize(("name", "label"), [("training", -1), ("test", 3), ("test", -1)])
+def test_a_class_that_arrays_must_not_have_is_refused_before_the_start(tmp_path: Path, name: str, label: int) -> None:
+    """Wherever it stands: not when the test set is read, at the end of the run."""
+    text = f"""
+import numpy as np
+def both():
+    inputs, right = np.zeros((100, 1)), np.arange(100) % 3
+    wrong = np.where(np.arange(100) == 37, {label}, right)
+    return (inputs, {"wrong" if name == "training" else "right"}), (inputs, {"wrong" if name == "test" else "right"})
+"""
+    told = f"item 37 of the {name} set is of class {label}, but there are 3 classes, from 0 on"
+    with pytest.raises(UserError, match=told):
+        opened(tmp_path, text)
