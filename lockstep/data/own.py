@@ -84,8 +84,22 @@ class ItemPart:
         except UserError as error:
             raise UserError(f"{TITLES[self._name]}: {error}") from None
 
-    def _item(self, epoch: int, index: int) -> Raw:
+    def draws(self, index: Indices) -> bool:
+        """Whether one of these items takes random numbers, as augmentation does."""
+        with generators.kept():
+            return any(self._draws(one) for one in index.tolist())
+
+    def _draws(self, index: int) -> bool:
+        self._seed_for(0, index)
+        seeded = generators.states()
+        self._item(0, index)
+        return bool(generators.differing(seeded, generators.states()))
+
+    def _seed_for(self, epoch: int, index: int) -> None:
         generators.seed(philox.sample_seed(self._seed, self._name, epoch, index))
+
+    def _item(self, epoch: int, index: int) -> Raw:
+        self._seed_for(epoch, index)
         try:
             return raw(self._items[index])
         except UserError as error:
@@ -181,6 +195,17 @@ def open_own(data: Data, seed: int) -> Dataset:
         class_names=_class_names(returned[0], num_classes),
         waits=waits,
         is_drawn=is_drawn,
+        notes=_notes(data, parts["train"]),
+    )
+
+
+def _notes(data: Data, train: Part) -> tuple[str, ...]:
+    """Samples that are held out are read as those of the training set are: what transforms them is the user's code."""
+    if not data.hold_out or not isinstance(train, ItemPart) or not train.draws(_looked_at(train)):
+        return ()
+    return (
+        "items of the training set draw random numbers, as augmentation does, and --hold-out tests on some of them: "
+        "for a test without, leave it out and return a test set whose items draw none",
     )
 
 
@@ -237,13 +262,17 @@ def _look_at(part: Part, name: str) -> Look:
         size = -1
     if size < 1:
         raise UserError(f"{TITLES[name]} {'is empty' if not size else 'has no length'}: give it some items")
-    index = fingerprint.evenly(size, NUM_LOOKED_AT)
+    index = _looked_at(part)
     try:
         inputs, targets = part.read(Samples(np.zeros_like(index), index))
         return Look(part, (inputs, targets), Form.of(to_inputs(inputs), to_targets(targets)))
     except UserError as error:
         text = str(error)
         raise UserError(text if TITLES[name] in text else f"{TITLES[name]}: {text}") from None
+
+
+def _looked_at(part: Part) -> Indices:
+    return fingerprint.evenly(len(part), NUM_LOOKED_AT)
 
 
 def _num_classes(train: Any, source: str) -> int:

@@ -236,6 +236,15 @@ def test_float_targets_have_no_classes_and_held_out_items_take_the_place_of_the_
     assert dataset.test.fetch(in_order(0, 4)).labels.shape == (4, 2)
 
 
+def test_held_out_items_that_draw_are_told(tmp_path: Path) -> None:
+    """They are tested on as they are trained on: only the user's code could leave its transforms out."""
+    (note,) = opened(tmp_path, DRAWING, hold_out=4).notes
+    assert "--hold-out tests on some of them: for a test without, leave it out and return a test set" in note
+    still = DRAWING.replace("[index, random.random(), np.random.rand(), float(torch.rand(()))]", "[float(index)] * 4")
+    assert opened(tmp_path, still, hold_out=4).notes == ()
+    assert opened(tmp_path, DRAWING).notes == ()
+
+
 def test_a_function_is_told_the_path_that_it_asks_for(tmp_path: Path) -> None:
     text = "import numpy as np\ndef both(path):\n    pair = (np.full((4, 1), float(path)), np.zeros((4, 1)))\n"
     dataset = opened(tmp_path, text + "    return pair, pair\n", path="17")
