@@ -259,7 +259,8 @@ def evaluate_run(
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
         plan = plan_of(recipe, job, directory, info, request)
-        if (note := _other_classes(directory, plan)) is not None:
+        stored = description.from_plain(directory.read_json("dataset.json"))
+        if stored is not None and (note := description.other_classes(plan.dataset, stored, directory.name)) is not None:
             display.note(note)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
@@ -271,19 +272,6 @@ def evaluate_run(
         return replace(ended, evaluation=figures)
     counted = confusion.of_counts(ended.evaluation["confusion"], plan.dataset.num_classes, plan.dataset.class_names)
     return replace(ended, evaluation=figures, confusion=counted)
-
-
-def _other_classes(directory: RunDirectory, plan: Plan) -> str | None:
-    """Equal numbers of classes let a run be evaluated on data that are about something else."""
-    stored = description.from_plain(directory.read_json("dataset.json"))
-    here, there = plan.dataset.class_names, stored.class_names if stored is not None else None
-    if here is None or there is None or here == there:
-        return None
-    other = next(number for number, names in enumerate(zip(here, there, strict=True)) if names[0] != names[1])
-    return (
-        f"these data have other classes than those of {directory.name}: class {other} is {here[other]!r} here, and was "
-        f"{there[other]!r} in training; the figures compare the numbers"
-    )
 
 
 def follow_run(run: str, request: Request | None = None, *, display: Display | None = None) -> list[dict[str, Any]]:

@@ -157,7 +157,7 @@ def check_data(data: Data, leaf_batch: int) -> None:
     )
     for name in ("window", "side", "read_ahead"):
         number = getattr(data, name)
-        require(number >= 1, f"data.{name} must be at least 1, not {number}")
+        require(number is None or number >= 1, f"data.{name} must be at least 1, not {number}")
     least, most = data.resize
     require(
         data.framing == "random-resized" or data.side <= least <= most,

@@ -47,8 +47,9 @@ class Data:
     """Another server that speaks S3. It changes no bits, as little as `path` does."""
     anonymous: bool = False
     """Whether requests to S3 are not signed."""
-    window: int = 16
-    """Shards that are shuffled together, where samples lie in shards."""
+    window: int | None = None
+    """Shards that are shuffled together, where samples lie in shards. None: 16, but all of them where every shard or
+    folder holds one class alone: a few shards would be a few classes."""
     framing: Literal["square", "random-resized", "short-side"] = "random-resized"
     """How large images become those of `side` pixels. In training "square" scales both sides to the first number of
     `resize` and cuts out at random; "random-resized" scales a part of 8 to 100 % of the area; "short-side" scales the

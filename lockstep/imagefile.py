@@ -6,6 +6,8 @@ Whatever is wrong with a file is a UserError, one sentence that names it.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,18 +24,26 @@ MAX_PIXELS = 100_000_000
 
 def read(path: Path, image_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """A file as channels x height x width."""
+    from PIL import Image
+
+    with told(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at below
+        with Image.open(path) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise UserError(f"{path} has {width} x {height} pixels: {_TOO_LARGE}")
+            return to_array(image, image_shape)
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file that is decoded meanwhile is one sentence that names it."""
     if path.is_dir():
         raise UserError(f"{path} is a directory: name the images in it, as {path}/*.png")
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at below
-            with Image.open(path) as image:
-                width, height = image.size
-                if width * height > MAX_PIXELS:
-                    raise UserError(f"{path} has {width} x {height} pixels: {_TOO_LARGE}")
-                return to_array(image, image_shape)
+        yield
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
     except Image.DecompressionBombError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep import checkpoint, imagefile, models, rundirectory, selection, trained
-from lockstep.config import Recipe
+from lockstep.config import Data, Recipe
 from lockstep.data import description
 from lockstep.data.description import Description
 from lockstep.data.source import Batch, Dataset
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from lockstep.replica import Replica
+
+    Reader = Callable[[str | Path | Image.Image], npt.NDArray[np.uint8]]
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,10 @@ def predict(
             "model in Python, with Run.load_model"
         )
     recipe = trained.with_channels(recipe, described)
+    read = _reader(recipe.data, described)
     with trained.generators_kept(), selection.pinned(directory, checkpoint, display or Silent()) as info:
         replica = _load(recipe, description.without_samples(described), info)
-        return [_predict_one(replica, described, image, top) for image in images]
+        return [_predict_one(replica, described, read, image, top) for image in images]
 
 
 def _load(recipe: Recipe, dataset: Dataset, info: checkpoint.Info) -> Replica:
@@ -88,15 +91,48 @@ def _device(recipe: Recipe) -> Device:
     return Device(recipe.device, recipe.threads, precision)
 
 
-def _predict_one(replica: Replica, described: Description, image: str | Path | Image.Image, top: int) -> Prediction:
+def _predict_one(
+    replica: Replica, described: Description, read: Reader, image: str | Path | Image.Image, top: int
+) -> Prediction:
     """One at a time, so that the result does not depend on the others."""
-    shape = described.image_shape
     if not isinstance(image, str | Path):
-        return Prediction("", _guesses(replica, described, imagefile.to_array(image, shape), top))
+        return Prediction("", _guesses(replica, described, read(image), top))
     try:
-        return Prediction(str(image), _guesses(replica, described, imagefile.read(Path(image), shape), top))
+        return Prediction(str(image), _guesses(replica, described, read(image), top))
     except UserError as error:
         return Prediction(str(image), problem=str(error))
+
+
+def _reader(data: Data, described: Description) -> Reader:
+    """What makes of an image the pixels that evaluation sees: those of large images are a window of them."""
+    is_framed = data.source == "imagenet" if described.is_framed is None else described.is_framed
+    return _framed(data) if is_framed else _whole(described.image_shape)
+
+
+def _framed(data: Data) -> Reader:
+    import numpy as np
+
+    from lockstep.data import decode, framing
+
+    decode.check_installed()
+    frame = framing.evaluation_frame(data)
+
+    def read(image: str | Path | Image.Image) -> npt.NDArray[np.uint8]:
+        if isinstance(image, str | Path):
+            with imagefile.told(Path(image)):
+                pixels = decode.cut(Path(image).read_bytes(), frame, data.side)
+        else:
+            pixels = decode.cut_image(image, frame, data.side)
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+    return read
+
+
+def _whole(shape: tuple[int, ...]) -> Reader:
+    def read(image: str | Path | Image.Image) -> npt.NDArray[np.uint8]:
+        return imagefile.read(Path(image), shape) if isinstance(image, str | Path) else imagefile.to_array(image, shape)
+
+    return read
 
 
 def _guesses(replica: Replica, described: Description, pixels: npt.NDArray[np.uint8], top: int) -> tuple[Guess, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from lockstep import cli
 from lockstep.cli import data as data_commands
 from lockstep.data import decode, sweep
 from lockstep.data.storage import Access, open_storage
+from lockstep.errors import UserError
 from tests.data.files import cifar10, version
 from tests.data.files import write_tar as write_cifar_tar
-from tests.data.shards import jpeg, noise, opened, write_synsets, write_tar
+from tests.data.shards import contents, jpeg, noise, opened, write_synsets, write_tar
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,28 @@ def test_index_says_what_there_is_and_where_it_is_kept(tmp_path: Path, capsys: p
     assert data(capsys, "count", root) == (0, "36\n", "")
     assert data(capsys, "count", root, "--key-prefix", "n000001") == (0, "6\n", "")
     assert data(capsys, "index", tmp_path / "none")[0] == 2
+
+
+def test_index_notices_images_that_were_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The time of change of their folder stays. Reading says so, and the command that it names makes the index anew,
+    also that of the test set, which only training asks for."""
+    for name in ("set/train/a/1.JPEG", "set/train/b/2.JPEG", "set/val/b/3.JPEG", "other/a/4.JPEG"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(b"before")
+    parts: list[dict[str, Any]] = [{}, {"split": "test", "beside": True, "classes": ("a", "b")}]
+    before = [opened(tmp_path / "set", **part) for part in parts]
+    other = opened(tmp_path / "other")
+    for name in ("set/train/b/2.JPEG", "set/val/b/3.JPEG"):
+        (tmp_path / name).write_bytes(b"much later")
+    for index in before:
+        with pytest.raises(UserError, match=r"[23]\.JPEG has changed since it was indexed: .*`lockstep data index`"):
+            contents(index)
+    (tmp_path / "link").symlink_to(tmp_path / "set")
+    assert data(capsys, "index", tmp_path / "link")[0] == 0
+    after = [opened(tmp_path / "set", **part) for part in parts]
+    assert [contents(index) for index in after] == [[b"before", b"much later"], [b"much later"]]
+    assert other.path is not None
+    assert other.path.is_dir()
 
 
 def test_labels_are_given_on_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,7 +123,7 @@ def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
     assert json.loads(before[1])["top1"] == max(tenth["top1"], last["top1"])
 
 
-def test_data_with_other_classes_of_the_same_number_are_evaluated_with_a_warning(lockstep: Command) -> None:
+def test_data_with_other_classes_are_evaluated_with_a_warning_and_another_number_is_refused(lockstep: Command) -> None:
     """A run on CIFAR-10 fits the shapes, and its figures there mean nothing."""
     lockstep("train", *TINY, "--steps", "1", "--workers", "1", "--run", "run")
     stored = json.loads(Path("runs/run/dataset.json").read_text())
@@ -132,6 +132,11 @@ def test_data_with_other_classes_of_the_same_number_are_evaluated_with_a_warning
     result = lockstep("evaluate", "run", "--data", "shapes", "--workers", "1")
     assert result.returncode == 0, result.stderr
     assert f"other classes than those of run: class 3 is {was!r} here, and was 'cat' in training" in result.stderr
+    stored |= {"num_classes": 7, "class_names": stored["class_names"][:7]}
+    Path("runs/run/dataset.json").write_text(json.dumps(stored))
+    result = lockstep("evaluate", "run", "--data", "shapes", "--workers", "1")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "these data have 10 classes, but run was trained on 7: give data with the same classes" in result.stderr
 
 
 def test_the_confusion_table_is_that_of_labels_and_first_guesses() -> None:

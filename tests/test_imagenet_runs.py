@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
+from torch import Tensor
 
-from lockstep import injection
-from lockstep.data import open_dataset
+from lockstep import api, checkpoint, evaluate, injection
+from lockstep.data import imagenet, open_dataset
 from lockstep.data.order import Layout, samples_of_leaf
 from lockstep.data.source import in_order
+from lockstep.replica import Replica
 from lockstep.rundirectory import RunDirectory
+from tests.alone import set_up
 from tests.conftest import Command, digest_in, run
 from tests.data import pictures
 from tests.data.faultproxy import FaultProxy
@@ -34,11 +40,16 @@ def tars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reference(tars: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The digest of one worker that reads tars of this host."""
+def reference_run(tars: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The workspace of one worker that reads tars of this host, and its digest."""
     directory = tmp_path_factory.mktemp("reference")
     result = run("train", *TINY, "--data", str(tars), "--workers", "1", "--run", "run", cwd=directory)
-    return digest_in(result)
+    return directory, digest_in(result)
+
+
+@pytest.fixture(scope="module")
+def reference(reference_run: tuple[Path, str]) -> str:
+    return reference_run[1]
 
 
 def test_folders_and_two_workers_give_the_same_bits(lockstep: Command, workspace: Path, reference: str) -> None:
@@ -189,3 +200,47 @@ def test_random_images_still_do(lockstep: Command, workspace: Path) -> None:
     evaluation = ["--set", "evaluation.leaf_batch=4", "--set", "evaluation.max_leaves=1"]
     result = lockstep("train", "alexnet-imagenet", "--data", "synthetic-imagenet", *options, *evaluation)
     assert "on 4 test images" in result.stdout, result.stderr
+
+
+def test_predict_sees_what_evaluation_sees(reference_run: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pixels of the same file, and the same logits; also in a run that is older than `is_framed`.
+
+    Probabilities would tell nothing: after seven steps at this rate the network is sure of one class, whatever it sees.
+    """
+    monkeypatch.chdir(reference_run[0])
+    directory = RunDirectory(Path("runs/run"))
+    recipe, _ = directory.read_config()
+    replica = set_up(recipe)[0]
+    replica.load(checkpoint.load(directory.checkpoints / "step-000000007", dict(replica.named_state())))
+    expected = torch.from_numpy(open_dataset(recipe.data, recipe.seed).test.fetch(in_order(0, 8)).images)
+    with evaluate.inference(replica):
+        logits = torch.cat([evaluate.seen(replica, one[None], odd=True) for one in expected])
+    assert len(logits.unique(dim=0)) == 8
+    files = [data for label in range(4) for data in pictures.several(12, label)]
+    paths = [Path(f"{number}.JPEG") for number in imagenet.parted(48, 8)[1]]
+    for path in paths:
+        path.write_bytes(files[int(path.stem)])
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def seen(replica: Replica, images: Tensor, odd: bool) -> Tensor:
+        found.append((images, original(replica, images, odd)))
+        return found[-1][1]
+
+    original = evaluate.seen
+    monkeypatch.setattr(evaluate, "seen", seen)
+
+    def assert_same(images: Sequence[Path | Image.Image], which: slice) -> None:
+        found.clear()
+        assert all(one.problem is None for one in api.predict("run", images))
+        assert torch.equal(torch.cat([images for images, _ in found]), expected[which])
+        torch.testing.assert_close(torch.cat([logits for _, logits in found]), logits[which])
+
+    assert_same(paths, slice(None))
+    assert_same([Image.open(path) for path in paths[::2]], slice(0, None, 2))  # in CMYK, which is for Pillow anyhow
+    described = directory.path / "dataset.json"
+    plain = json.loads(described.read_text())
+    assert plain.pop("is_framed")
+    described.write_text(json.dumps(plain))
+    assert_same(paths, slice(None))
+    (missing,) = api.predict("run", ["nothing.JPEG"])
+    assert missing.problem == "there is no file nothing.JPEG"

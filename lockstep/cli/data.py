@@ -96,8 +96,10 @@ def check_path(parsed: argparse.Namespace) -> int:
 
 
 def _index(parsed: argparse.Namespace) -> int:
+    from lockstep.data.indexing import forget_folders
     from lockstep.data.layouts import counted, describe_passed_over
 
+    forget_folders(parsed.path)
     index, _ = _open(parsed, needs_labels=True)
     images, classes = counted(len(index), "image"), f"{index.num_classes} classes"
     print(f"{index.shards_taken}, {images}, {classes}, {index.size.sum() / 1e6:.1f} MB")

@@ -50,10 +50,7 @@ def entry(name: str, write: Callable[[Path], None]) -> Path:
             if not _is_complete(target):
                 _make(target, write)
     except OSError as error:
-        raise UserError(
-            f"cannot write to the cache {target.parent} ({error.strerror or error}): make room there, or set "
-            "XDG_CACHE_HOME to a directory with room"
-        ) from None
+        raise _cannot_write(target, error) from None
     return target
 
 
@@ -61,10 +58,25 @@ def is_there(name: str) -> bool:
     return _is_complete(cache_directory() / name)
 
 
+def entries(prefix: str) -> list[Path]:
+    """Those whose names begin so; not what belongs to one, whose name goes on with a dot."""
+    return [path for path in sorted(cache_directory().glob(f"{prefix}*")) if "." not in path.name]
+
+
 def discard(target: Path) -> None:
     """Remove an entry that does not hold what it should; who has mapped its files keeps them."""
-    with _lock(target):
-        shutil.rmtree(target, ignore_errors=True)
+    try:
+        with _lock(target):
+            shutil.rmtree(target, ignore_errors=True)
+    except OSError as error:
+        raise _cannot_write(target, error) from None
+
+
+def _cannot_write(target: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write to the cache {target.parent} ({error.strerror or error}): make room there, or set "
+        "XDG_CACHE_HOME to a directory with room"
+    )
 
 
 def _is_complete(target: Path) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.config import Data
 from lockstep.data import fingerprint, layout, official
 from lockstep.data.order import Indices, Samples
-from lockstep.data.records import CIFAR10, CIFAR100, SHAPE, File, Kind, Records, read_records
+from lockstep.data.records import CIFAR10, CIFAR100, SHAPE, File, Kind, Records, read_records, refuse_copies
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
 
@@ -66,7 +66,9 @@ def _open(data: Data, kind: Kind, label: str) -> Dataset:
     position = kind.labels.index(label)
 
     def source(files: list[File]) -> CifarSource:
-        return CifarSource([read_records(file, kind) for file in files], kind, position)
+        records = [read_records(file, kind) for file in files]
+        refuse_copies(list(zip(files, records, strict=True)), kind)
+        return CifarSource(records, kind, position)
 
     train = source(found.train)  # what is wrong with these files comes before what is missing beside them
     return Dataset(

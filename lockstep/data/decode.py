@@ -75,6 +75,15 @@ def cut(data: bytes, choose: Callable[[int, int], Window], side: int) -> Pixels:
         raise Broken("it is no image of a kind that is known") from None
     except Exception as error:  # a decoder may raise anything when a file is broken
         raise Broken(str(error)) from None
+    return _cut_out(pixels, choose, side)
+
+
+def cut_image(image: Image.Image, choose: Callable[[int, int], Window], side: int) -> Pixels:
+    """The same of an image that somebody has decoded."""
+    return _cut_out(np.asarray(imagefile.in_rgb(image)), choose, side)
+
+
+def _cut_out(pixels: Pixels, choose: Callable[[int, int], Window], side: int) -> Pixels:
     return _scaled(_part(pixels, choose(pixels.shape[1], pixels.shape[0]), 1), side)
 
 

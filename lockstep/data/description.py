@@ -27,6 +27,8 @@ class Description:
     image_shape: tuple[int, ...]
     holds_images: bool = True
     """Whether inputs are images in uint8, and not numbers of another kind."""
+    is_framed: bool | None = None
+    """Whether images are cut out of large ones; None where an older Lockstep did not say so."""
     class_names: tuple[str, ...] | None = None
     mean: tuple[float, ...] = ()
     """Of each channel, where images are normalised by it."""
@@ -53,6 +55,7 @@ def describe(dataset: Dataset, data: Data) -> Description:
         num_classes=dataset.num_classes,
         image_shape=dataset.image_shape,
         holds_images=dataset.holds_images,
+        is_framed=dataset.is_framed,
         class_names=dataset.class_names,
         mean=data.mean,
         deviation=data.deviation,
@@ -66,6 +69,23 @@ def with_channels(data: Data, dataset: Dataset, stored: Description | None) -> D
         return data
     known = stored if stored is not None and stored.mean else dataset.channels
     return dataclasses.replace(data, mean=known.mean, deviation=known.deviation)
+
+
+def other_classes(dataset: Dataset, stored: Description, run: str) -> str | None:
+    """A note where a run is looked at with data that are about something else; another number of classes is refused."""
+    if dataset.num_classes != stored.num_classes:
+        raise UserError(
+            f"these data have {dataset.num_classes or 'no'} classes, but {run} was trained on "
+            f"{stored.num_classes or 'none'}: give data with the same classes, or only a test set with --eval-data"
+        )
+    here, there = dataset.class_names, stored.class_names
+    if here is None or there is None or here == there:
+        return None
+    other = next(number for number, names in enumerate(zip(here, there, strict=True)) if names[0] != names[1])
+    return (
+        f"these data have other classes than those of {run}: class {other} is {here[other]!r} here, and was "
+        f"{there[other]!r} in training; the figures compare the numbers"
+    )
 
 
 def to_plain(dataset: Dataset, data: Data) -> dict[str, Any]:

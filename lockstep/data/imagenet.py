@@ -64,6 +64,7 @@ def open_imagenet(data: Data, seed: int) -> Dataset:
         test=sources[1],
         num_classes=train.num_classes + data.background,
         image_shape=(3, data.side, data.side),
+        is_framed=True,
         class_names=names,
         sample=ShardSource(train, storage, data, seed, "test", defects, spread(len(train), NUM_MEASURED)),
         is_parted=True,

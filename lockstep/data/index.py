@@ -17,6 +17,9 @@ from lockstep.data.layouts import counted, shown
 from lockstep.data.order import Layout
 from lockstep.data.storage import Object, Range
 
+WINDOW = 16
+"""Shards that are shuffled together where nobody chose another number, and each holds several classes."""
+
 
 @dataclass(frozen=True)
 class Index:
@@ -82,6 +85,19 @@ class Index:
             return f"{self.num_taken} of {self.num_found} shards"
         return counted(self.num_taken, "shard")
 
-    def layout(self, window: int) -> Layout:
-        """What the order of samples depends on besides the seed and the epoch."""
-        return Layout(self.groups, window)
+    def layout(self, window: int | None) -> int | Layout:
+        """What the order of samples depends on besides the seed and the epoch.
+
+        Where nobody chose a window and a shard is a class, steps would see the few classes of a window: all samples are
+        shuffled as one.
+        """
+        if window is None and self._is_sorted_by_class:
+            return len(self)
+        return Layout(self.groups, window or WINDOW)
+
+    @property
+    def _is_sorted_by_class(self) -> bool:
+        """Whether no group holds two classes, as folders and the tars of synsets do not."""
+        sizes = np.array(self.groups, dtype=np.int64)
+        first = np.cumsum(sizes) - sizes
+        return bool((np.minimum.reduceat(self.label, first) == np.maximum.reduceat(self.label, first)).all())

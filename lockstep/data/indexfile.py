@@ -110,6 +110,14 @@ def read(directory: Path) -> Index:
     return index
 
 
+def shards_of(directory: Path) -> list[str]:
+    """The URLs of the shards that an index tells of, without reading the rest; none where it is damaged."""
+    try:
+        return [url for url, _, _ in msgspec.json.decode((directory / PLAIN).read_bytes(), type=_Plain).shards]
+    except (OSError, msgspec.MsgspecError):
+        return []
+
+
 def check(index: Index) -> None:
     """Every sample lies within a shard, has a class, a name and a group."""
     count = len(index)

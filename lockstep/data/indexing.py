@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lockstep.data import cache, indexfile, scanfile
+from lockstep.data import cache, indexfile, paths, scanfile
 from lockstep.data.index import Index
 from lockstep.data.layouts import (
     UNKNOWN,
@@ -41,6 +42,8 @@ from lockstep.errors import UserError
 Progress = Callable[[int, int], None]
 """Called with the shards that have been read, and all of them; a tar of tars becomes more when it has been opened."""
 
+PREFIX = "index-"
+"""Of the names of entries in the cache."""
 ATTEMPTS = 3
 THREADS = 16
 REMOTE_THREADS = 32
@@ -76,11 +79,22 @@ def open_index(wanted: Wanted, storage: Storage, progress: Progress | None = Non
     raise UserError(f"the index in {directory} is damaged as soon as it is written ({problem}): look at the disk")
 
 
+def forget_folders(path: str) -> None:
+    """Remove every index of folders of this host below a path, whatever was wanted of them: their tags do not tell of a
+    file that was written over."""
+    pieces = [piece for piece in paths.split(path) if not is_url(piece)]
+    names = {name for piece in pieces for name in (os.path.abspath(piece), os.path.realpath(piece))}  # noqa: PTH100
+    tops = tuple(f"{name.rstrip('/')}/" for name in names)
+    for directory in cache.entries(PREFIX):
+        if any(url.endswith("/") and url.startswith(tops) for url in indexfile.shards_of(directory)):
+            cache.discard(directory)
+
+
 def _name(wanted: Wanted, listing: Listing, label_file: Object | None) -> str:
     described = [[one.url, one.size, one.tag] for one in (*listing.shards, *([label_file] if label_file else []))]
     asked = [wanted.key_prefix, wanted.classes, wanted.needs_labels, label_file is not None]
     facts = [indexfile.FORMAT_VERSION, listing.kind, listing.classes, asked, described]
-    return f"index-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]}"
+    return f"{PREFIX}{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]}"
 
 
 def build(

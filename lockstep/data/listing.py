@@ -106,9 +106,9 @@ def _find_piece(piece: str, wanted: Wanted, storage: Storage) -> Listing:
     if below == where and wanted.beside:
         _refuse_part(wanted)
     without = TEST if below == where else ()
+    inside = folders.class_names(below, without)
     classes = folders.class_names(train) if train and below == test else None
-    is_flat = not folders.class_names(below, without)
-    return Listing("folder", tuple(folders.find_local(below, without)), classes=classes, is_flat=is_flat)
+    return Listing("folder", tuple(folders.find_local(below, inside)), classes=classes, is_flat=not inside)
 
 
 def _subdirectory(where: str, names: Iterable[str]) -> str | None:
@@ -124,7 +124,7 @@ def _sort(found: Sequence[Object], where: str, wanted: Wanted, is_part: bool = F
         shards = tuple(one for name, one in part if is_kind(base_name(name)))
         if shards:
             return Listing(kind, shards, passed_over=len(part) - len(shards))
-    images = [(name, one) for name, one in part if is_image(name)]
+    images = [(name, one) for name, one in part if _is_image(name)]
     if not images:
         raise _nothing(found, where)
     listed = _in_folders(images)
@@ -146,6 +146,11 @@ def _in_folders(images: Iterable[tuple[str, Object]]) -> dict[str, list[tuple[st
         target.setdefault(one.url.removesuffix(inside), []).append((inside, one.size, one.tag))
     found = listed or beside
     return {url: sorted(found[url]) for url in sorted(found, key=lambda url: base_name(url.rstrip("/")))}
+
+
+def _is_image(name: str) -> bool:
+    """By the rule for folders of this host."""
+    return is_image(name) and not folders.is_hidden(name.rpartition("/")[0])
 
 
 def _folder(url: str, files: list[tuple[str, int, str]]) -> Object:
@@ -178,7 +183,7 @@ def _is_test_name(name: str) -> bool:
 
 
 def _classes_beside(named: list[tuple[str, Object]]) -> tuple[str, ...] | None:
-    parts = [name.split("/") for name, _ in named if is_image(name)]
+    parts = [name.split("/") for name, _ in named if _is_image(name)]
     return tuple(sorted({part[1] for part in parts if len(part) > 2 and part[0] in TRAIN})) or None
 
 

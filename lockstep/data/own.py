@@ -19,8 +19,8 @@ from lockstep import generators, philox, references, runcode
 from lockstep.config import Data
 from lockstep.data import fingerprint
 from lockstep.data.items import Form, Raw, as_array, raw, stacked, to_inputs, to_targets
-from lockstep.data.order import Samples
-from lockstep.data.source import Batch, Dataset
+from lockstep.data.order import Indices, Samples
+from lockstep.data.source import Batch, Dataset, Targets
 from lockstep.errors import JobError, UserError
 
 NUM_LOOKED_AT = 8
@@ -55,6 +55,11 @@ class ArrayPart:
     def read(self, samples: Samples) -> Raw:
         return self._inputs[samples.index], self._targets[samples.index]
 
+    @property
+    def targets(self) -> Targets:
+        """All of them."""
+        return to_targets(self._targets)
+
     def fingerprint(self) -> str:
         index = fingerprint.chosen(len(self), self._inputs[:1].nbytes + self._targets[:1].nbytes)
         targets = self._targets if self._targets.ndim == 1 else self._targets[index]
@@ -79,8 +84,22 @@ class ItemPart:
         except UserError as error:
             raise UserError(f"{TITLES[self._name]}: {error}") from None
 
-    def _item(self, epoch: int, index: int) -> Raw:
+    def draws(self, index: Indices) -> bool:
+        """Whether one of these items takes random numbers, as augmentation does."""
+        with generators.kept():
+            return any(self._draws(one) for one in index.tolist())
+
+    def _draws(self, index: int) -> bool:
+        self._seed_for(0, index)
+        seeded = generators.states()
+        self._item(0, index)
+        return bool(generators.differing(seeded, generators.states()))
+
+    def _seed_for(self, epoch: int, index: int) -> None:
         generators.seed(philox.sample_seed(self._seed, self._name, epoch, index))
+
+    def _item(self, epoch: int, index: int) -> Raw:
+        self._seed_for(epoch, index)
         try:
             return raw(self._items[index])
         except UserError as error:
@@ -128,13 +147,17 @@ class OwnSource:
                 f"item {index} of {TITLES[self._name]} is not as others are: here {form}, there {self._form}"
             )
         if self._num_classes is not None:
-            wrong = np.flatnonzero((targets < 0) | (targets >= self._num_classes))
-            if len(wrong):
-                raise UserError(
-                    f"item {samples.index[wrong[0]]} of {TITLES[self._name]} is of class {targets[wrong[0]]}, but "
-                    f"there are {self._num_classes} classes, from 0 on"
-                )
+            check_classes(targets, samples.index, self._name, self._num_classes)
         return Batch(inputs, targets)
+
+
+def check_classes(targets: Targets, index: Indices, name: str, num_classes: int) -> None:
+    wrong = np.flatnonzero((targets < 0) | (targets >= num_classes))
+    if len(wrong):
+        raise UserError(
+            f"item {index[wrong[0]]} of {TITLES[name]} is of class {targets[wrong[0]]}, but there are {num_classes} "
+            "classes, from 0 on"
+        )
 
 
 def open_own(data: Data, seed: int) -> Dataset:
@@ -150,6 +173,9 @@ def open_own(data: Data, seed: int) -> Dataset:
     if "test" not in parts and not data.hold_out:
         raise UserError(f"{data.source} returned no test set: return one, or hold out samples with --hold-out")
     num_classes = _num_classes(returned[0], data.source) if form.has_classes else None
+    for name, part in parts.items():
+        if num_classes is not None and isinstance(part, ArrayPart):  # of items, only reading all would tell
+            check_classes(part.targets, np.arange(len(part)), name, num_classes)
     readers, waits = parts, lambda: False
     if data.processes and any(isinstance(part, ItemPart) for part in parts.values()):
         from lockstep.data.processes import DataProcesses
@@ -169,6 +195,17 @@ def open_own(data: Data, seed: int) -> Dataset:
         class_names=_class_names(returned[0], num_classes),
         waits=waits,
         is_drawn=is_drawn,
+        notes=_notes(data, parts["train"]),
+    )
+
+
+def _notes(data: Data, train: Part) -> tuple[str, ...]:
+    """Samples that are held out are read as those of the training set are: what transforms them is the user's code."""
+    if not data.hold_out or not isinstance(train, ItemPart) or not train.draws(_looked_at(train)):
+        return ()
+    return (
+        "items of the training set draw random numbers, as augmentation does, and --hold-out tests on some of them: "
+        "for a test without, leave it out and return a test set whose items draw none",
     )
 
 
@@ -225,13 +262,17 @@ def _look_at(part: Part, name: str) -> Look:
         size = -1
     if size < 1:
         raise UserError(f"{TITLES[name]} {'is empty' if not size else 'has no length'}: give it some items")
-    index = fingerprint.evenly(size, NUM_LOOKED_AT)
+    index = _looked_at(part)
     try:
         inputs, targets = part.read(Samples(np.zeros_like(index), index))
         return Look(part, (inputs, targets), Form.of(to_inputs(inputs), to_targets(targets)))
     except UserError as error:
         text = str(error)
         raise UserError(text if TITLES[name] in text else f"{TITLES[name]}: {text}") from None
+
+
+def _looked_at(part: Part) -> Indices:
+    return fingerprint.evenly(len(part), NUM_LOOKED_AT)
 
 
 def _num_classes(train: Any, source: str) -> int:

@@ -6,6 +6,7 @@ Here are the two kinds of records, and everything that can be wrong with a file 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,23 @@ def read_records(file: File, kind: Kind) -> Records:
                 f"this is not a {kind.title} file, or it is damaged: download it again"
             )
     return records
+
+
+def refuse_copies(files: Sequence[tuple[File, Records]], kind: Kind) -> None:
+    """A folder beside its archive, or both versions of a batch, which a glob catches together, are the same samples.
+
+    Labels tell nearly all files apart, and have been read already.
+    """
+    known: dict[bytes, list[tuple[File, Records]]] = {}
+    for file, records in files:
+        alike = known.setdefault(records[:, : len(kind.labels)].tobytes(), [])
+        for other, there in alike:
+            if np.array_equal(records, there):
+                raise UserError(
+                    f"{file.name} holds the same records as {other.name}, so every sample would count twice: give only "
+                    "one of them"
+                )
+        alike.append((file, records))
 
 
 def map_bytes(file: File) -> Records:

@@ -87,8 +87,10 @@ class ShardSource:
         return len(self._index) if self._members is None else len(self._members)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> int | Layout:
         whole = self._index.layout(self._data.window)
+        if isinstance(whole, int):
+            return len(self)
         if self._members is None:
             return whole
         ends = np.cumsum(whole.sizes)

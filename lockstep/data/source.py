@@ -116,6 +116,8 @@ class Dataset:
     """Of an image, channels x height x width; of whatever else goes into the model."""
     holds_images: bool = True
     """Whether inputs are images in uint8; otherwise they are float32, and go into the model as they are."""
+    is_framed: bool = False
+    """Whether images are cut out of large ones, in evaluation as `lockstep.data.framing` says."""
     class_names: tuple[str, ...] | None = None
     plain: Source | None = None
     """The training set without augmentation; None while `train` is that itself."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lockstep.data import layout, official, paths
 from lockstep.data.convert import format_of, mapped, unpacked
-from lockstep.data.records import KINDS, File, Kind, guess_kind, map_bytes, read_records
+from lockstep.data.records import KINDS, File, Kind, Records, guess_kind, map_bytes, read_records, refuse_copies
 from lockstep.errors import UserError
 
 
@@ -20,9 +20,14 @@ class Part:
     """The training or the test files of a data set."""
 
     title: str
-    images: int = 0
     counts: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Images by class, for each label."""
+    files: list[tuple[File, Records]] = field(default_factory=list)
+    """What could be read."""
+
+    @property
+    def images(self) -> int:
+        return sum(len(records) for _, records in self.files)
 
 
 @dataclass
@@ -74,6 +79,11 @@ def _kinds_of(path: Path) -> Iterator[Kind]:
 def _describe(found: layout.Found, kind: Kind, result: Survey) -> None:
     parts = [(Part("training"), found.train), (Part("test"), found.test)]
     lines = [line for part, files in parts for file in files for line in _count(file, kind, part, result.problems)]
+    for part, _ in parts:
+        try:
+            refuse_copies(part.files, kind)
+        except UserError as error:
+            result.problems.append(str(error))
     result.lines.append(f"{kind.title}: " + ", ".join(f"{part.images} {part.title} images" for part, _ in parts))
     result.lines += lines
     for label in kind.labels:
@@ -89,7 +99,7 @@ def _count(file: File, kind: Kind, part: Part, problems: list[str]) -> Iterator[
         problems.append(str(error))
         return
     yield f"  {part.title}: {file.name}, {len(records)} images"
-    part.images += len(records)
+    part.files.append((file, records))
     for position, label in enumerate(kind.labels):
         counts = np.bincount(records[:, position], minlength=kind.limits[position])
         part.counts[label] = part.counts.get(label, 0) + counts

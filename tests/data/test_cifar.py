@@ -109,6 +109,36 @@ def test_globs_lists_and_single_files(tmp_path: Path) -> None:
     assert len(opened(f"{tmp_path}/data_batch_[12].bin").train) == 20
 
 
+@pytest.mark.parametrize("beside", ["archive", "other version", "copy"])
+@pytest.mark.parametrize("source", ["cifar10", "cifar100"])
+def test_samples_that_would_count_twice_are_refused(tmp_path: Path, source: str, beside: str) -> None:
+    """F15 F69: a glob catches a folder and its archive, or both versions; both files are named."""
+    make = files.cifar10 if source == "cifar10" else files.cifar100
+    folder, contents = files.version(source, "binary", make(30), make(10, seed=1))
+    first = files.write_folder(tmp_path, folder, contents)
+    if beside == "archive":
+        second = files.write_tar(tmp_path / "z.tar.gz", folder, contents)
+    elif beside == "copy":
+        second = files.write_folder(tmp_path / "z", folder, contents)
+    else:
+        second = files.write_folder(tmp_path, *files.version(source, "python", make(30), make(10, seed=1)))
+    for path in (f"{tmp_path}/*", f"{first},{second}"):
+        with pytest.raises(UserError, match=r"holds the same records as .*: give only one") as told:
+            opened(path, source)
+        assert str(first) in str(told.value)
+        assert str(second) in str(told.value)
+    with pytest.raises(UserError, match="the same records"):
+        opened(first, source, eval_path=f"{first}/test*.bin,{second}")
+
+
+def test_files_that_differ_in_a_pixel_are_no_copies(tmp_path: Path) -> None:
+    records = files.cifar10(5)
+    records.tofile(tmp_path / "one.bin")
+    records[-1, -1] ^= 1
+    records.tofile(tmp_path / "two.bin")
+    assert len(opened(f"{tmp_path}/*.bin", hold_out=1).train) == 9
+
+
 def test_a_test_set_of_its_own(tmp_path: Path) -> None:
     """F5: `--eval-data`; a file that is called a test set trains nothing, here either."""
     write(tmp_path / "train")

@@ -68,7 +68,8 @@ def test_tars(tmp_path: Path, owner: Server, storage: Storage) -> None:
 
 def test_folders_and_records(tmp_path: Path, owner: Server, storage: Storage) -> None:
     """F23"""
-    for name in ("train/b/1.JPEG", "train/a-b/2.JPEG", "train/a/x/3.JPEG", "val/b/4.JPEG"):
+    hidden = ("train/.a/5.JPEG", "train/a/.x/6.JPEG", "train/0/notes.txt")
+    for name in ("train/b/1.JPEG", "train/a-b/2.JPEG", "train/a/x/3.JPEG", "val/b/4.JPEG", *hidden):
         (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "images" / name).write_bytes(name.encode())
     records = tmp_path / "records"

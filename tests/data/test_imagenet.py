@@ -23,6 +23,7 @@ from lockstep.recipes.imagenet import alexnet_imagenet
 from lockstep.reporter import Reporter
 from tests.alone import set_up, tiny_recipe, train
 from tests.data import pictures
+from tests.data.shards import write_tar
 
 PLAIN = Data(source="imagenet", side=32, resize=(40, 48), crop_padding=0, flip=False, window=2, hold_out=8)
 
@@ -66,6 +67,31 @@ def test_windows_of_shards_are_shuffled_and_nothing_is_left_out(tars: Path) -> N
     assert layout == Layout((10, 10, 10, 10), 2)
     seen = [samples_of_leaf(0, layout, 8, 2, step, leaf).index for step in range(5) for leaf in range(2)]
     assert sorted(np.concatenate(seen)) == list(range(40))
+
+
+def test_a_step_sees_many_classes_where_every_shard_is_one(tmp_path: Path) -> None:
+    """F14: folders and the tars of synsets are shuffled as a whole, unless a window was chosen, as in older runs."""
+    for write in (pictures.write_folders, pictures.write_tars):
+        path = write(tmp_path / write.__name__, classes=40, each=4)
+        source = opened(path, window=Data().window).train
+        first = samples_of_leaf(0, layout_of(source), 64, 1, 0, 0)
+        assert len(set(source.fetch(first).labels.tolist())) > 30
+        assert layout_of(source) == len(source) == 152
+        stored = layout_of(opened(path, window=16).train)
+        assert isinstance(stored, Layout)
+        assert (len(stored.sizes), len(stored), stored.window) == (40, 152, 16)
+
+
+def test_shards_of_mixed_classes_keep_their_windows(tmp_path: Path) -> None:
+    """F14: whoever reads them reads few at once; one shard with two classes is enough for that."""
+    for shard in range(20):
+        labels = (1, 2 if shard == 7 else 1)
+        files: dict[str, bytes] = {}
+        for number, label in enumerate(labels):
+            files |= {f"{number}.jpg": b"image", f"{number}.cls": b"%d" % label}
+        write_tar(tmp_path / f"{shard:02d}.tar", files)
+    source = opened(tmp_path, window=Data().window, eval_path=str(tmp_path), hold_out=0).train
+    assert layout_of(source) == Layout((2,) * 20, 16)
 
 
 def test_background_moves_all_labels_by_one(tars: Path) -> None:

@@ -236,6 +236,15 @@ def test_float_targets_have_no_classes_and_held_out_items_take_the_place_of_the_
     assert dataset.test.fetch(in_order(0, 4)).labels.shape == (4, 2)
 
 
+def test_held_out_items_that_draw_are_told(tmp_path: Path) -> None:
+    """They are tested on as they are trained on: only the user's code could leave its transforms out."""
+    (note,) = opened(tmp_path, DRAWING, hold_out=4).notes
+    assert "--hold-out tests on some of them: for a test without, leave it out and return a test set" in note
+    still = DRAWING.replace("[index, random.random(), np.random.rand(), float(torch.rand(()))]", "[float(index)] * 4")
+    assert opened(tmp_path, still, hold_out=4).notes == ()
+    assert opened(tmp_path, DRAWING).notes == ()
+
+
 def test_a_function_is_told_the_path_that_it_asks_for(tmp_path: Path) -> None:
     text = "import numpy as np\ndef both(path):\n    pair = (np.full((4, 1), float(path)), np.zeros((4, 1)))\n"
     dataset = opened(tmp_path, text + "    return pair, pair\n", path="17")
@@ -319,3 +328,18 @@ def test_what_only_shows_later_is_said_with_the_item(tmp_path: Path) -> None:
     text = text.replace("(0.5, 3 if i == 1 else 0)", "(np.zeros((2,) if i == 1 else ()), 0)")
     with pytest.raises(UserError, match="the training set: item 1 has an input of shape 2"):
         opened(tmp_path, text).train.fetch(in_order(0, 4))
+
+
+@pytest.mark.parametrize(("name", "label"), [("training", -1), ("test", 3), ("test", -1)])
+def test_a_class_that_arrays_must_not_have_is_refused_before_the_start(tmp_path: Path, name: str, label: int) -> None:
+    """Wherever it stands: not when the test set is read, at the end of the run."""
+    text = f"""
+import numpy as np
+def both():
+    inputs, right = np.zeros((100, 1)), np.arange(100) % 3
+    wrong = np.where(np.arange(100) == 37, {label}, right)
+    return (inputs, {"wrong" if name == "training" else "right"}), (inputs, {"wrong" if name == "test" else "right"})
+"""
+    told = f"item 37 of the {name} set is of class {label}, but there are 3 classes, from 0 on"
+    with pytest.raises(UserError, match=told):
+        opened(tmp_path, text)

@@ -63,6 +63,16 @@ def test_every_problem_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "10 training images, 10 test images" in out
 
 
+def test_copies_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F15: what training refuses."""
+    write(tmp_path / "one")
+    write(tmp_path / "two")
+    code, _, err = check(f"{tmp_path}/*", capsys)
+    assert code == 2
+    assert "two/data_batch_1.bin holds the same records as " in err
+    assert "two/test_batch.bin holds the same records as " in err
+
+
 @pytest.mark.parametrize("what", ["nothing", "."])
 def test_paths_without_data(workspace: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     code, out, err = check(what, capsys)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,12 @@ from lockstep.errors import UserError
 
 Listed = list[tuple[str, int]]
 """Names below the folder, and sizes."""
+
+
+def is_hidden(folder: str) -> bool:
+    """Whether a folder, by its path below that of the data, is neither a class nor looked into: what begins with a dot
+    is some program's own, with copies of images perhaps."""
+    return any(name.startswith(".") for name in folder.split("/"))
 
 
 def first_kind(
@@ -33,43 +40,51 @@ def first_kind(
 
 def _levels(directory: str, without: Collection[str]) -> Iterator[list[str]]:
     """The files of a directory, then those below each folder in it. Links to folders count here, and no deeper."""
-    try:
+    with _told(directory):
         with os.scandir(directory) as entries:
             yield [entry.name for entry in entries if entry.is_file()]
-        for name in class_names(directory, without):
-            for _, folders, files in os.walk(f"{directory}/{name}"):
-                folders.sort()
-                yield files
-    except OSError as error:
-        raise UserError(f"cannot read {error.filename or directory}: {error.strerror or error}") from None
+        for name in _folders(directory, without):
+            for path in _directories(f"{directory}/{name}"):
+                with os.scandir(path) as entries:
+                    yield [entry.name for entry in entries if entry.is_file()]
 
 
 def class_names(directory: str, without: Collection[str] = ()) -> tuple[str, ...]:
-    """The folders in a directory, which are its classes."""
-    found = (path.name for path in Path(directory).iterdir() if path.is_dir() and path.name[0] != ".")
-    return tuple(sorted(set(found) - set(without)))
+    """The folders in a directory that hold images, which are its classes."""
+    with _told(directory):
+        return tuple(name for name in _folders(directory, without) if _holds_images(f"{directory}/{name}"))
 
 
-def find_local(directory: str, without: Collection[str] = ()) -> list[Object]:
+def _folders(directory: str, without: Collection[str]) -> list[str]:
+    found = (path.name for path in Path(directory).iterdir() if path.is_dir() and not is_hidden(path.name))
+    return sorted(set(found) - set(without))
+
+
+def _holds_images(directory: str) -> bool:
+    """Looks no further than the first image."""
+    for path in _directories(directory):
+        with os.scandir(path) as entries:
+            if any(is_image(entry.name) and entry.is_file() for entry in entries):
+                return True
+    return False
+
+
+def find_local(directory: str, classes: Sequence[str]) -> list[Object]:
     """A folder for each class, or, where there are none, the directory with its images.
 
     The tag of a folder changes when a file is added to it, renamed or removed, at any depth.
     """
-    try:
-        inside = [f"{directory}/{name}" for name in class_names(directory, without)] or [directory]
+    inside = [f"{directory}/{name}" for name in classes] or [directory]
+    with _told(directory):
         return [Object(f"{path}/", 0, _tag(path)) for path in inside]
-    except OSError as error:
-        raise UserError(f"cannot read {error.filename or directory}: {error.strerror or error}") from None
 
 
 def scan(folder: Object, listed: Listed | None) -> Scan:
     """The images of a folder; where nothing listed them, the file system does."""
     passed_over = 0
     if listed is None:
-        try:
+        with _told(folder.url):
             everything = sorted(_walk(folder.url))
-        except OSError as error:
-            raise UserError(f"cannot read {error.filename or folder.url}: {error.strerror or error}") from None
         listed = [(name, size) for name, size in everything if is_image(name)]
         passed_over = len(everything) - len(listed)
     return columns(
@@ -82,16 +97,26 @@ def scan(folder: Object, listed: Listed | None) -> Scan:
     )
 
 
+@contextmanager
+def _told(directory: str) -> Iterator[None]:
+    """What cannot be read is a UserError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot read {error.filename or directory}: {error.strerror or error}") from None
+
+
 def _tag(directory: str) -> str:
     times = [(path, Path(path).stat().st_mtime_ns) for path in sorted(_directories(directory))]
     return hashlib.sha256(repr(times).encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
 def _directories(directory: str) -> Iterator[str]:
+    """A directory and those below it, in the order of their names."""
     yield directory
     with os.scandir(directory) as entries:
-        inside = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    for path in inside:
+        inside = [one.path for one in entries if one.is_dir(follow_symlinks=False) and not is_hidden(one.name)]
+    for path in sorted(inside):
         yield from _directories(path)
 
 

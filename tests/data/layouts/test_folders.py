@@ -48,6 +48,24 @@ def test_a_folder_for_each_class(tmp_path: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_only_folders_with_images_are_classes(tmp_path: Path, where: str) -> None:
+    """F23: by the same rule wherever they lie: neither empty ones, nor such as begin with a dot, which hold copies."""
+    names = ("b/1.JPEG", "b/.thumbs/1.JPEG", "d/deep/2.JPEG", ".cache/3.JPEG", "a/notes.txt", "c/.thumbs/4.JPEG")
+    root = write(tmp_path / "data", *(f"train/{name}" for name in names), "val/d/5.JPEG", "val/.cache/6.JPEG")
+    (root / "train" / "empty").mkdir()
+    write(tmp_path / "flat", "x.JPEG", ".thumbs/x.JPEG", "more/notes.txt")
+    (tmp_path / "labels.txt").write_text("x.JPEG 3\n")
+    start, options = (tmp_path, {}) if where == "here" else ("s3://bucket", {"storage": Elsewhere(tmp_path)})
+    index = opened(f"{start}/data", **options)
+    assert (index.class_names, index.label.tolist()) == (("b", "d"), [0, 1])
+    assert (members(index), index.num_found) == (["1.JPEG", "deep/2.JPEG"], 2)
+    test = opened(f"{start}/data", split="test", beside=True, **options)
+    assert (members(test), test.label.tolist(), test.num_classes) == (["5.JPEG"], [1], 2)
+    flat = opened(f"{start}/flat", label_path=f"{start}/labels.txt", **options)
+    assert (members(flat), flat.label.tolist()) == (["x.JPEG"], [3])
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
 def test_images_without_folders_need_a_label_file(tmp_path: Path, where: str) -> None:
     """F19, F23: as ILSVRC2012_img_val is after unpacking."""
     root = write(tmp_path / "val", "x2.JPEG", "x1.JPEG")

@@ -82,7 +82,7 @@ def test_ranges_of_a_file(workspace: Path, storage: Storage) -> None:
         storage.read(found, [(0, 1), (150, 201)])
 
 
-def test_a_file_that_changed_is_refused_unless_nobody_asks(workspace: Path, storage: Storage) -> None:
+def test_a_file_that_changed_is_refused_by_its_tag_or_else_its_size(workspace: Path, storage: Storage) -> None:
     Path("x").write_bytes(b"before")
     found = storage.find("x")[0]
     Path("x").write_bytes(b"later!")
@@ -90,6 +90,8 @@ def test_a_file_that_changed_is_refused_unless_nobody_asks(workspace: Path, stor
     with pytest.raises(UserError, match="x has changed since it was indexed"):
         storage.read(found, [(0, 6)])
     assert storage.read(Object(found.url, 6, ""), [(0, 6)]) == [b"later!"]
+    with pytest.raises(UserError, match="x has changed since it was indexed"):
+        storage.read(Object(found.url, 5, ""), [(0, 5)])
     Path("x").unlink()
     with pytest.raises(UserError, match=r"cannot read .*x: No such file"):
         storage.read(found, [(0, 6)])
