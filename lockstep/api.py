@@ -16,7 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import checkpoint, compiler, evaluate, owncode, runcode, rundirectory, selection, strategies, wire
+from lockstep import (
+    checkpoint,
+    compiler,
+    deletion,
+    evaluate,
+    owncode,
+    runcode,
+    rundirectory,
+    selection,
+    strategies,
+    wire,
+)
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, meanimage, open_dataset
@@ -86,6 +97,7 @@ def train(
     if not resume and not ENGINES[job.engine].is_elastic:
         display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
     plan = plan_of(recipe, job, directory, None, request)
+    before = deletion.Before(directory)
     try:
         rundirectory.create(directory, is_new=run is None)
     except FileExistsError:  # another command has just taken the next free name: take the one after it
@@ -96,12 +108,7 @@ def train(
             runcode.write(directory.path, code)
             plan = _placed(plan) if code else plan
             _write_description(plan, recipe)
-        try:
-            return _supervise(plan, display)
-        except UserError:
-            if not any((directory.path / "logs").iterdir()):  # no process was ever started: there is no such run
-                shutil.rmtree(directory.path, ignore_errors=True)
-            raise
+        return _supervise(plan, display, before)
 
 
 def _placed(plan: Plan) -> Plan:
@@ -341,12 +348,18 @@ def plan_of(
     )
 
 
-def _supervise(plan: Plan, display: Display) -> Run:
+def _supervise(plan: Plan, display: Display, before: deletion.Before | None = None) -> Run:
+    """`before` is what was in the directory of a new run."""
     for note in plan.dataset.notes:
         display.note(note)
     if (cost := cost_of_workers(plan.recipe, plan.job.workers)) is not None:
         display.note(cost)
-    result = supervisor.run(plan, display)
+    try:
+        result = supervisor.run(plan, display)
+    except UserError:  # no process was ever started: there is no such run
+        if before is not None:
+            before.restore()
+        raise
     outcome = result.outcome
     if outcome.state == "failed":
         raise _failure(plan, result)
