@@ -292,6 +292,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     if stored is not None:
         strategies.check_same_bits(job, stored)
     most, of_what = (recipe.leaves, "--leaves") if job.listen else (job.workers, "--workers")
+    if request.min_workers is None:  # what was asked for when the run began counts as far as it can
+        job = replace(job, min_workers=min(job.min_workers, most))
     if not 0 <= job.min_workers <= most:
         raise UserError(f"--min-workers takes 1 to {most}, the number of {of_what}, not {job.min_workers}")
     return job

@@ -66,12 +66,15 @@ def end_if_finished(machine: Machine) -> list[e.Action]:
 
 
 def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
-    waits_for_room = machine.generation is None and any(not worker.is_placed for worker in machine.workers.values())
+    is_kept = machine.servers_hold_state and machine.generation is not None
+    is_unplaced = any(not worker.is_placed for worker in machine.workers.values())
+    waits_for_room = is_unplaced and not machine.members and not is_kept
     if machine.stopping is not None or not machine.workers or waits_for_room:
         # Asked twice, or nobody is there who could write a checkpoint: at once, without one.
         return machine.end(e.Outcome("stopped", None, event.reason))
     machine.stopping = event.reason
-    return ask_for_checkpoint(machine, "stop")
+    machine.min_workers = 1  # whoever is there can write it
+    return ask_for_checkpoint(machine, "stop") + machine.announce_if_promised()
 
 
 def ask_for_checkpoint(machine: Machine, reason: str) -> list[e.Action]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def resize(machine: Machine, event: e.Resize) -> list[e.Action]:
     machine.num_workers = event.workers
+    machine.min_workers = min(machine.min_workers, event.workers)  # others do not come any more
     machine.causes.append("resize")
     actions: list[e.Action] = [
         machine.record("resize", workers=event.workers),
