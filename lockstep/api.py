@@ -270,6 +270,10 @@ def evaluate_run(
             display.note(note)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
+        with directory.writing():  # logs are all that is written
+            log = directory.log("evaluator", 0)
+            log.parent.mkdir(exist_ok=True)
+            log.touch()
         ended = _supervise(replace(plan, last_step=info.step, evaluate_only=True, best=best), display)
     if ended.evaluation is None:
         return ended

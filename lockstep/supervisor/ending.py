@@ -16,7 +16,7 @@ def end_after(machine: Machine, id_: int, how: str) -> list[e.Action]:
     """Whoever started the processes ends the others too, or starts all of them anew: save what there is."""
     if machine.stopping is None and machine.doom is None:
         machine.doom = e.Outcome("failed", None, how, id_, died=True)
-    if machine.generation is None:
+    if machine.generation is None or not machine.saving.required:
         return machine.end(machine.doom or e.Outcome("stopped", None, machine.stopping or ""))
     return ask_for_checkpoint(machine, "stop")
 
@@ -69,8 +69,8 @@ def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
     is_kept = machine.servers_hold_state and machine.generation is not None
     is_unplaced = any(not worker.is_placed for worker in machine.workers.values())
     waits_for_room = is_unplaced and not machine.members and not is_kept
-    if machine.stopping is not None or not machine.workers or waits_for_room:
-        # Asked twice, or nobody is there who could write a checkpoint: at once, without one.
+    if machine.stopping is not None or not machine.workers or waits_for_room or not machine.saving.required:
+        # Asked twice, or nobody is there who could write a checkpoint, or there is nothing to save: at once.
         return machine.end(e.Outcome("stopped", None, event.reason))
     machine.stopping = event.reason
     machine.min_workers = 1  # whoever is there can write it
@@ -78,6 +78,9 @@ def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
 
 
 def ask_for_checkpoint(machine: Machine, reason: str) -> list[e.Action]:
-    """Ask the first member; whoever is first after it dies is asked again."""
+    """Ask the first member; whoever is first after it dies is asked again. Where nothing is trained, nothing is
+    to be saved."""
+    if not machine.saving.required:
+        return []
     machine.saving.ask("stop" if machine.stopping or machine.doom else reason)
     return [e.Send(id_, {"type": "checkpoint", "reason": machine.saving.asked}) for id_ in machine.members[:1]]

@@ -319,7 +319,7 @@ class Supervisor:
             return
         is_first = self._machine.stopping is None
         self._handle(e.StopRequested(reason))
-        if is_first:
+        if is_first and self._machine.outcome is None:
             self._display.note(f"{reason}: stopping after a checkpoint (once more to stop at once)")
 
     async def _checkpoint_timer(self) -> None:
