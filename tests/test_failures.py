@@ -13,6 +13,7 @@ import pytest
 from lockstep import api, checkpoint
 from lockstep.errors import JobError
 from lockstep.request import Request
+from lockstep.supervisor.machine import Machine
 from tests.conftest import Command, start
 from tests.test_resume import TINY, rows_of, wait_for_step
 
@@ -71,6 +72,20 @@ def test_a_process_that_cannot_even_connect_is_explained(workspace: Path) -> Non
     program = (sys.executable, "-c", "raise SystemExit('no libcuda on this host')")
     with pytest.raises(JobError, match=r"(?s)worker 0, ended with exit code 1.*no libcuda on this host.*worker-0\.log"):
         api.train("demo", Request(workers=1, steps=1, program=program), run="run")
+
+
+def test_a_mistake_in_the_supervisor_is_what_is_shown_and_not_what_follows_from_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that it tells to go ends with exit code 0, which would be a cause by itself."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(Machine, "_on_ready", fail)
+    with pytest.raises(JobError, match=r"(?s)the supervisor failed, which is a bug in Lockstep: .*a mistake"):
+        api.train("demo", Request(workers=1, steps=1), run="run")
+    assert [row["state"] for row in rows_of("run", "end")] == ["failed"]
 
 
 def test_a_worker_that_cannot_start_is_explained(lockstep: Command, workspace: Path) -> None:
