@@ -9,25 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import (
-    checkpoint,
-    compiler,
-    deletion,
-    evaluate,
-    owncode,
-    runcode,
-    rundirectory,
-    selection,
-    strategies,
-    wire,
-)
+from lockstep import checkpoint, compiler, deletion, evaluate, owncode, runcode, rundirectory, selection, strategies
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, meanimage, open_dataset
@@ -54,6 +42,7 @@ from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
+from lockstep.steering import command
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import record_inputs, stored_verified
 from lockstep.supervisor.plan import Plan, Result
@@ -402,22 +391,3 @@ def _tail(log: Path, count: int = 15) -> list[str]:
         return [f"  {line}" for line in log.read_text(errors="replace").splitlines()[-count:]]
     except OSError:
         return []
-
-
-def command(run: str, message: dict[str, Any]) -> RunDirectory:
-    """Send a command to the supervisor of a running job."""
-    directory = rundirectory.existing(run)
-    document = directory.read_json("supervisor.json")
-    try:
-        host, _, port = document["address"].rpartition(":")  # type: ignore[index]
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
-            hello = {"type": "hello", "version": wire.PROTOCOL_VERSION, "token": document["token"]}  # type: ignore[index]
-            connection.sendall(wire.encode({**hello, "command": message}))
-            answer = wire.receive_frame(connection)
-    except (TypeError, KeyError, ValueError, AttributeError, OSError):
-        answer = None
-    if answer is None:
-        raise UserError(f"{directory.name} is not running: continue it with `lockstep resume {directory.name}`")
-    if answer["type"] != "ok":
-        raise UserError(str(answer.get("sentence")))
-    return directory
