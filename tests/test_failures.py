@@ -180,3 +180,16 @@ def test_a_lost_terminal_ends_no_training(workspace: Path) -> None:
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=30) == 129
     assert checkpoint.newest_good(workspace / "runs/run/checkpoints")[0] is not None
+
+
+def test_a_run_that_began_with_nohup_survives_a_logout(workspace: Path) -> None:
+    """It goes on as if nothing had happened; what else stops a run still does."""
+    process = start("train", *TINY, "--steps", "100000", "--workers", "1", "--run", "run", before=("nohup",))
+    wait_for_step(process, "run", 1)
+    process.send_signal(signal.SIGHUP)
+    wait_for_step(process, "run", rows_of("run", "train")[-1]["step"] + 20)
+    process.send_signal(signal.SIGTERM)
+    _, shown = process.communicate(timeout=30)
+    assert process.returncode == 143, shown
+    assert "SIGHUP" not in shown
+    assert checkpoint.newest_good(workspace / "runs/run/checkpoints")[0] is not None
