@@ -181,6 +181,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             )
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
+        if plan.first_step < plan.last_step and stored_job.listen is not None and job.listen is None:
+            display.note(f"other hosts could join before: with --listen {stored_job.listen} they can again")
         with directory.writing():
             _write_description(plan, recipe)
         return _supervise(plan, display)

@@ -9,7 +9,7 @@ import pytest
 from lockstep.config import Job
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
-from lockstep.request import Request, resolve_job
+from lockstep.request import Request, default_workers, resolve_job
 
 
 def test_a_minimum_that_nobody_asks_for_now_follows_the_number_of_workers() -> None:
@@ -20,3 +20,9 @@ def test_a_minimum_that_nobody_asks_for_now_follows_the_number_of_workers() -> N
     assert resolve_job(Request(workers=1, listen="127.0.0.1"), demo(), stored).min_workers == 3
     with pytest.raises(UserError, match="--min-workers takes 1 to 1, the number of --workers, not 3"):
         resolve_job(Request(workers=1, min_workers=3), demo(), replace(stored, min_workers=0))
+
+
+def test_no_worker_of_its_own_is_remembered_where_hosts_may_join() -> None:
+    stored = Job(workers=0, listen="127.0.0.1")
+    assert resolve_job(Request(listen="127.0.0.1"), demo(), stored).workers == 0
+    assert resolve_job(Request(), demo(), stored).workers == default_workers(demo())

@@ -120,7 +120,7 @@ class Archive:
             self._display.train_row(row)
         if row["kind"] == "resize" and self._metrics is not None:
             with self._tolerant("config.json"):
-                self._directory.write_workers(row["workers"])
+                self._directory.write_workers(row.get("here", row["workers"]))
         if row["kind"] == "broken":
             self.broken.add(row["image"])
         if row["kind"] == "mixed":

@@ -278,7 +278,7 @@ class Supervisor:
                 "type": "refused",
                 "sentence": f"{workers} workers cannot share {leaves} leaves: give 1 to {leaves}",
             }
-        self._handle(e.Resize(workers))
+        self._handle(e.Resize(workers, None if self._hosts is None else self._hosts.resize(workers)))
         return {"type": "ok"}
 
     def on_end(self, worker: int) -> None:

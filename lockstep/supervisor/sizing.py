@@ -16,7 +16,7 @@ def resize(machine: Machine, event: e.Resize) -> list[e.Action]:
     machine.min_workers = min(machine.min_workers, event.workers)  # others do not come any more
     machine.causes.append("resize")
     actions: list[e.Action] = [
-        machine.record("resize", workers=event.workers),
+        machine.record("resize", workers=event.workers, **({} if event.here is None else {"here": event.here})),
         e.Tell(f"`lockstep resize`: {telling.count(event.workers)} from now on"),
     ]
     members = machine.members

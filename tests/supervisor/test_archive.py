@@ -35,6 +35,7 @@ def test_a_checkpoint_that_is_written_for_two_reasons_has_one_row(tmp_path: Path
 
 
 def test_a_resize_is_written_to_the_configuration(tmp_path: Path) -> None:
+    """Of workers on other hosts, which have to join again, it knows nothing."""
     directory = RunDirectory(tmp_path)
     directory.checkpoints.mkdir()
     directory.write_config(demo(), Job(workers=2, tensorboard=False))
@@ -42,10 +43,11 @@ def test_a_resize_is_written_to_the_configuration(tmp_path: Path) -> None:
 
     async def session() -> None:
         async with archive.opened(demo(), Job(workers=2, tensorboard=False)):
-            archive.record({"kind": "resize", "workers": 3, "step": 5}, None)
+            for row, stored in (({"workers": 3}, 3), ({"workers": 4, "here": 1}, 1)):
+                archive.record({"kind": "resize", **row, "step": 5}, None)
+                assert directory.read_config()[1].workers == stored
 
     asyncio.run(session())
-    assert directory.read_config()[1].workers == 3
 
 
 def test_a_late_checkpoint_is_taken_once_and_never_where_states_are_verified(

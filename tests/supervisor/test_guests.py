@@ -105,6 +105,21 @@ def test_a_host_is_given_workers_that_do_not_fit_here_and_nothing_secret(job: Jo
     assert number == 0
 
 
+def test_a_resize_says_how_many_run_here(job: Job) -> None:
+    """As many as before, no more than there are to be, and what fits nowhere else."""
+    job.join(slots=2)
+    assert [job.hosts.resize(workers) for workers in (3, 4, 2, 1)] == [1, 2, 2, 1]
+
+
+def test_after_a_resize_to_fewer_the_workers_of_a_host_that_joins_run_there(job: Job) -> None:
+    job.hosts.resize(4)
+    job.hosts.resize(1)
+    _, told = job.join(slots=2)
+    job.start(1)
+    job.start(2)
+    assert [one["id"] for one in told if one["type"] == "start"] == [1, 2]
+
+
 def test_a_place_is_free_again_as_soon_as_its_worker_is_killed(job: Job) -> None:
     number, told = job.join(slots=1)
     assert number is not None

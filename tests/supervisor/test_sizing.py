@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.supervisor import events as m
 from lockstep.supervisor.machine import Machine
-from tests.supervisor.test_machine import build, promise, ready, sent
+from tests.supervisor.test_machine import build, promise, ready, rows, sent
 
 
 def placed(workers: int, **options: Any) -> Machine:
@@ -80,3 +80,9 @@ def test_nobody_waits_for_one_that_was_refused_unless_another_host_may_join(host
     one.handle(m.Placed(3, host))
     actions = one.handle(m.Raised(3, "there is no file /own/model.py", "set-up", user=True))
     assert sent(actions, "generation") == goes_on
+
+
+def test_a_resize_is_recorded_with_the_number_on_this_host_where_others_may_join() -> None:
+    one = ready(placed(4))
+    assert rows(one.handle(m.Resize(3)), "resize") == [{"kind": "resize", "workers": 3, "step": 0}]
+    assert rows(one.handle(m.Resize(2, here=1)), "resize") == [{"kind": "resize", "workers": 2, "here": 1, "step": 0}]
