@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.supervisor import events as e
+from lockstep.supervisor import serving
 from lockstep.supervisor.observer import Good
 from lockstep.supervisor.saving import RETRY_SECONDS, Remedy
 
@@ -66,9 +67,8 @@ def end_if_finished(machine: Machine) -> list[e.Action]:
 
 
 def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
-    is_kept = machine.servers_hold_state and machine.generation is not None
     is_unplaced = any(not worker.is_placed for worker in machine.workers.values())
-    waits_for_room = is_unplaced and not machine.members and not is_kept
+    waits_for_room = is_unplaced and not machine.members and not serving.have_kept(machine)
     if machine.stopping is not None or not machine.workers or waits_for_room or not machine.saving.required:
         # Asked twice, or nobody is there who could write a checkpoint, or there is nothing to save: at once.
         return machine.end(e.Outcome("stopped", None, event.reason))

@@ -72,6 +72,8 @@ class Machine(Roster):
     ground: Ground = field(default_factory=Ground)
     now: float = 0.0
     """The time of the newest event, as it was given."""
+    unmanned_since: float = 0.0
+    """When the last member went, as long as there is none."""
     lost_servers: int = 0
     doom: e.Outcome | None = None
     """How the job will end as soon as a checkpoint is written."""
@@ -368,11 +370,14 @@ class Machine(Roster):
         ]
 
     def _set_back(self, step: int) -> tuple[int, list[e.Action]]:
-        """How many steps are done again because the next generation begins at an older state, and what that cost."""
-        is_lost = self.generation is not None and not self.members and not self.servers_hold_state
-        if not is_lost and not self.going_back:
+        """How many steps are done again because nobody is left or bits were wrong, and what that cost."""
+        is_lost = self.generation is not None and not self.members
+        if is_lost and serving.have_kept(self):
+            step, steps, seconds = max(step, self.ground.step), 0, self.now - self.unmanned_since
+        elif is_lost or self.going_back:
+            steps, seconds = self.ground.go_back(step, self.useful_seconds)
+        else:
             return 0, []
-        steps, seconds = self.ground.go_back(step, self.useful_seconds)
         self.losses.seconds += seconds
         costs = {"seconds": round(seconds, 4), "steps": steps, "leaves": self._leaves_in(steps)}
         return steps, [e.Record({"kind": "recovery", "generation": self._number, "step": step, **costs})]
@@ -400,7 +405,10 @@ class Machine(Roster):
         return self.remove(event.worker, event.how)
 
     def drop(self, worker: int) -> None:
+        is_last = self.members == [worker]
         del self.workers[worker]
+        if is_last:
+            self.unmanned_since = self.now
         self.finished.pop(worker, None)
         self.watch.forget(worker)
 
