@@ -113,16 +113,15 @@ def test_a_file_in_the_way_of_a_run(lockstep: Command, workspace: Path) -> None:
 
 def test_a_run_that_cannot_be_started_leaves_a_directory_as_it_was(lockstep: Command, workspace: Path) -> None:
     """Also files that are called as Lockstep's own are, and what lies in directories that it uses itself."""
-    mine = {"notes.txt": "mine", "logs/old.log": "mine", "code/mine.py": "mine", "metrics.csv": "mine"}
-    for name, text in mine.items():
-        (workspace / "exp" / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / "exp" / name).write_text(text)
-    for place in ("./exp", "./new"):
+    mine = {"plain/notes.txt", "full/notes.txt", "full/logs/old.log", "full/code/mine.py", "full/metrics.csv"}
+    for name in mine:
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("mine")
+    before = set(workspace.rglob("*"))
+    for place in ("./plain", "./full", "./new"):
         assert "this is none" in refused(lockstep("train", *TINY, "--run", place, "--engine", "slurm"))
-    found = {path for path in (workspace / "exp").rglob("*") if path.is_file()}
-    assert {str(path.relative_to(workspace / "exp")): path.read_text() for path in found} == mine
-    assert sorted(path.name for path in (workspace / "exp").iterdir()) == ["code", "logs", "metrics.csv", "notes.txt"]
-    assert not (workspace / "new").exists()
+    assert set(workspace.rglob("*")) == before
+    assert {(workspace / name).read_text() for name in mine} == {"mine"}
 
 
 def test_a_recipe_that_is_not_one(lockstep: Command, workspace: Path) -> None:

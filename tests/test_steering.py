@@ -23,7 +23,7 @@ def listener(says: bytes) -> Iterator[str]:
 
     def serve() -> None:
         connection, _ = server.accept()
-        with connection:
+        with connection, contextlib.suppress(ConnectionError):
             connection.sendall(says)
             while connection.recv(1 << 10):
                 pass
