@@ -74,7 +74,7 @@ def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
         return machine.end(e.Outcome("stopped", None, event.reason))
     machine.stopping = event.reason
     machine.min_workers = 1  # whoever is there can write it
-    return ask_for_checkpoint(machine, "stop") + machine.announce_if_promised()
+    return ask_for_checkpoint(machine, "stop") + machine.go_on_if_enough()
 
 
 def ask_for_checkpoint(machine: Machine, reason: str) -> list[e.Action]:

@@ -188,20 +188,20 @@ class Machine(Roster):
         if self.outcome is not None:
             return actions
         if event.worker not in self.workers:  # refused; perhaps it was the last one that was waited for
-            return actions + self._go_on_without()
+            return actions + self.go_on_if_enough()
         self.causes.append("join")
         return actions + self.propose()
 
     def _on_raised(self, event: e.Raised) -> list[e.Action]:
         if admission.is_dispensable(self, event.worker):
             why = f"it cannot set itself up: {event.message.strip().splitlines()[-1]}"
-            return admission.refuse(self, event.worker, why) + self._go_on_without()
+            return admission.refuse(self, event.worker, why) + self.go_on_if_enough()
         place = "" if event.user or not event.where else f"{event.where}: "
         return self.end(e.Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
 
-    def _go_on_without(self) -> list[e.Action]:
-        """Begin, or go on, if only the one that was refused was waited for."""
-        return self.announce_if_promised() if self.members else self.propose()
+    def go_on_if_enough(self) -> list[e.Action]:
+        """Begin, or go on, if only someone was waited for who is not needed any more."""
+        return self._announce_if_promised() if self.members else self.propose()
 
     def propose(self) -> list[e.Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
@@ -254,9 +254,9 @@ class Machine(Roster):
             return []
         forming.promises[event.worker] = (event.step, tuple(event.held))
         self.ground.reach(event.step)
-        return self.announce_if_promised()
+        return self._announce_if_promised()
 
-    def announce_if_promised(self) -> list[e.Action]:
+    def _announce_if_promised(self) -> list[e.Action]:
         """The generation that was proposed, when all who live have promised, and they are enough."""
         forming = self.forming
         if forming is None or any(id_ not in forming.promises for id_ in forming.awaited & set(self.workers)):
@@ -399,7 +399,7 @@ class Machine(Roster):
 
     def _on_gone(self, event: e.Gone) -> list[e.Action]:
         if not event.is_death and admission.is_dispensable(self, event.worker):
-            return admission.refuse(self, event.worker, f"it {event.how}") + self._go_on_without()
+            return admission.refuse(self, event.worker, f"it {event.how}") + self.go_on_if_enough()
         if not event.is_death:
             return self.end(e.Outcome("failed", None, event.how, event.worker, died=True))
         return self.remove(event.worker, event.how)
@@ -427,7 +427,7 @@ class Machine(Roster):
     def go_on(self, was_member: bool, awaited: bool) -> list[e.Action]:
         """Without someone who was a member, or whose promise was awaited."""
         if awaited and self.members:
-            return self.announce_if_promised()
+            return self._announce_if_promised()
         if was_member or self.generation is None or not self.members:
             return self.propose()
         return []

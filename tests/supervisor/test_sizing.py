@@ -67,6 +67,20 @@ def test_a_stop_waits_for_room_where_servers_have_what_is_to_be_saved() -> None:
     assert sent(one.handle(m.Ready(2, "host:2", 0)), "checkpoint") == [2]
 
 
+def test_a_stop_waits_for_nobody_who_finds_no_room_beside_those_who_are_ready() -> None:
+    """The servers have what is to be saved, and one worker can write it."""
+    one = build(2, min_workers=2, num_servers=1, servers_hold_state=True)
+    one.start()
+    for id_ in range(3):
+        one.handle(m.Placed(id_))
+        one.handle(m.Ready(id_, f"host:{id_}", 0))
+    for worker in (0, 1):
+        one.handle(m.Gone(worker, "was lost", is_death=True))
+    one.handle(m.Placed(3))
+    assert one.handle(m.Ready(3, "host:3", 0)) == []
+    assert sent(one.handle(m.StopRequested("SIGINT")), "checkpoint") == [3]
+
+
 def test_a_resize_below_the_minimum_lowers_it() -> None:
     one = ready(placed(4, min_workers=3))
     assert sent(one.handle(m.Resize(2)), "propose") == [0, 1]
