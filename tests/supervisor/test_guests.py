@@ -25,13 +25,13 @@ def hello(**changes: Any) -> Message:
 
 
 class Job:
-    """A job with one worker here, whose engine starts nothing, and a clock that is set by hand."""
+    """A job with a worker here, whose engine starts nothing, and a clock that is set by hand."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, workers: int = 1) -> None:
         self.path = tmp_path
-        self.machine = build(1, leaves=4)
-        self.hosts = Hosts(Site(num_workers=1, listen="127.0.0.1"))
-        self.hosts._here.add(0)
+        self.machine = build(workers, leaves=4)
+        self.hosts = Hosts(Site(num_workers=workers, listen="127.0.0.1"))
+        self.hosts._here.update(range(workers))
         self.events: list[e.Event] = []
         self.notes: list[str] = []
         self.now = 0.0
@@ -111,13 +111,15 @@ def test_a_resize_says_how_many_run_here(job: Job) -> None:
     assert [job.hosts.resize(workers) for workers in (3, 4, 2, 1)] == [1, 2, 2, 1]
 
 
-def test_after_a_resize_to_fewer_the_workers_of_a_host_that_joins_run_there(job: Job) -> None:
-    job.hosts.resize(4)
-    job.hosts.resize(1)
+def test_after_a_resize_to_fewer_the_workers_of_a_host_that_joins_run_there(tmp_path: Path) -> None:
+    job = Job(tmp_path, workers=4)
+    assert job.hosts.resize(1) == 1
+    for id_ in (1, 2, 3):
+        job.hosts.kill(id_)
     _, told = job.join(slots=2)
-    job.start(1)
-    job.start(2)
-    assert [one["id"] for one in told if one["type"] == "start"] == [1, 2]
+    job.start(4)
+    job.start(5)
+    assert [one["id"] for one in told if one["type"] == "start"] == [4, 5]
 
 
 def test_a_place_is_free_again_as_soon_as_its_worker_is_killed(job: Job) -> None:
