@@ -1,7 +1,8 @@
-"""What the supervisor makes of commands, without a process."""
+"""What the supervisor makes of commands and signals, without a process."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,16 @@ def test_a_resize_is_told_to_the_engine_of_a_run_that_hosts_may_join(
     assert one.on_command({"type": "resize", "workers": 3}) == {"type": "ok"}
     assert one.on_command({"type": "resize", "workers": 5})["type"] == "refused"
     assert events == [e.Resize(3, here)]
+
+
+def test_no_checkpoint_is_promised_where_a_signal_ends_the_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is there yet who could write one."""
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    one = supervisor(tmp_path, workers=1)
+    one._is_open = True
+    one.on_signal(signal.SIGINT)
+    assert one._outcome == e.Outcome("stopped", None, "SIGINT")
+    assert notes == []
