@@ -22,6 +22,7 @@ from typing import Any
 from lockstep import __version__, addresses, device, wire
 from lockstep.engines.local import describe_status, kill_session
 from lockstep.errors import JobError, UserError
+from lockstep.signals import listened_to
 from lockstep.wire import BadFrame, Message
 
 PROGRAM = (sys.executable, "-m", "lockstep.worker")
@@ -273,7 +274,7 @@ class Agent:
     def _signals(self) -> Iterator[None]:
         """Ctrl-C and the like: leave, and let the others go on."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = listened_to((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         for number in numbers:
             loop.add_signal_handler(number, self._leaving.set)
         try:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import checkpoint, compiler, evaluate, owncode, runcode, rundirectory, selection, strategies, wire
+from lockstep import checkpoint, compiler, deletion, evaluate, owncode, runcode, rundirectory, selection, strategies
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, meanimage, open_dataset
@@ -43,6 +42,7 @@ from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
+from lockstep.steering import command
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import record_inputs, stored_verified
 from lockstep.supervisor.plan import Plan, Result
@@ -86,6 +86,7 @@ def train(
     if not resume and not ENGINES[job.engine].is_elastic:
         display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
     plan = plan_of(recipe, job, directory, None, request)
+    before = deletion.Before(directory)
     try:
         rundirectory.create(directory, is_new=run is None)
     except FileExistsError:  # another command has just taken the next free name: take the one after it
@@ -96,12 +97,7 @@ def train(
             runcode.write(directory.path, code)
             plan = _placed(plan) if code else plan
             _write_description(plan, recipe)
-        try:
-            return _supervise(plan, display)
-        except UserError:
-            if not any((directory.path / "logs").iterdir()):  # no process was ever started: there is no such run
-                shutil.rmtree(directory.path, ignore_errors=True)
-            raise
+        return _supervise(plan, display, before)
 
 
 def _placed(plan: Plan) -> Plan:
@@ -185,6 +181,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             )
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
+        if plan.first_step < plan.last_step and stored_job.listen is not None and job.listen is None:
+            display.note(f"other hosts could join before: with --listen {stored_job.listen} they can again")
         with directory.writing():
             _write_description(plan, recipe)
         return _supervise(plan, display)
@@ -264,6 +262,10 @@ def evaluate_run(
             display.note(note)
         # Figures on other data are not compared with the run's own.
         best = None if request.hold_out is not None else plan.best
+        with directory.writing():  # logs are all that is written
+            log = directory.log("evaluator", 0)
+            log.parent.mkdir(exist_ok=True)
+            log.touch()
         ended = _supervise(replace(plan, last_step=info.step, evaluate_only=True, best=best), display)
     if ended.evaluation is None:
         return ended
@@ -329,12 +331,18 @@ def plan_of(
     )
 
 
-def _supervise(plan: Plan, display: Display) -> Run:
+def _supervise(plan: Plan, display: Display, before: deletion.Before | None = None) -> Run:
+    """`before` is what was in the directory of a new run."""
     for note in plan.dataset.notes:
         display.note(note)
     if (cost := cost_of_workers(plan.recipe, plan.job.workers)) is not None:
         display.note(cost)
-    result = supervisor.run(plan, display)
+    try:
+        result = supervisor.run(plan, display)
+    except UserError:  # no process was ever started: there is no such run
+        if before is not None:
+            before.restore()
+        raise
     outcome = result.outcome
     if outcome.state == "failed":
         raise _failure(plan, result)
@@ -373,22 +381,3 @@ def _tail(log: Path, count: int = 15) -> list[str]:
         return [f"  {line}" for line in log.read_text(errors="replace").splitlines()[-count:]]
     except OSError:
         return []
-
-
-def command(run: str, message: dict[str, Any]) -> RunDirectory:
-    """Send a command to the supervisor of a running job."""
-    directory = rundirectory.existing(run)
-    document = directory.read_json("supervisor.json")
-    try:
-        host, _, port = document["address"].rpartition(":")  # type: ignore[index]
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
-            hello = {"type": "hello", "version": wire.PROTOCOL_VERSION, "token": document["token"]}  # type: ignore[index]
-            connection.sendall(wire.encode({**hello, "command": message}))
-            answer = wire.receive_frame(connection)
-    except (TypeError, KeyError, ValueError, AttributeError, OSError):
-        answer = None
-    if answer is None:
-        raise UserError(f"{directory.name} is not running: continue it with `lockstep resume {directory.name}`")
-    if answer["type"] != "ok":
-        raise UserError(str(answer.get("sentence")))
-    return directory

@@ -1,4 +1,4 @@
-"""`lockstep runs --delete`: away with a run, and with nothing else.
+"""Away with a run, and with nothing else: `lockstep runs --delete`, and a run that could not be started.
 
 A directory is deleted only if it holds a run's configuration and nothing but what Lockstep writes there: `--run DIR`
 may have named a directory that has other things in it. Links are removed, never followed.
@@ -6,6 +6,7 @@ may have named a directory that has other things in it. Links are removed, never
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterable
 from fnmatch import fnmatch
@@ -57,6 +58,31 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+class Before:
+    """What a directory held before a run was put there, so that the run can be taken out again."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._path = directory.path
+        self._was_there = directory.path.exists()
+        self._found = _found(directory.path)
+
+    def restore(self) -> None:
+        """Take out what has been put there since; what was there before stays, whatever its name."""
+        if not self._was_there:
+            shutil.rmtree(self._path, ignore_errors=True)
+            return
+        new = _found(self._path) - self._found
+        for entry in new:
+            if entry.parent not in new:  # otherwise it goes with its directory
+                with contextlib.suppress(OSError):
+                    _remove(entry)
+
+
+def _found(path: Path) -> set[Path]:
+    """What there is under the names that Lockstep uses."""
+    return {entry for pattern in (*OWN, "code/*") for entry in path.glob(pattern)}
 
 
 def num_bytes(directory: RunDirectory) -> int:

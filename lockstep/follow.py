@@ -32,7 +32,9 @@ def follow(plan: Plan, show: Callable[[Row], None], note: Callable[[str], None])
     replica: Replica | None = None
     useless: set[str] = set()
     """Digests of checkpoints that turned out to be damaged."""
-    with MetricsFile(path, max((row["step"] for row in rows), default=0)) as file:
+    with plan.directory.writing():
+        opened = MetricsFile(path, max((row["step"] for row in rows), default=0))
+    with opened as file:
         while True:
             is_over = _is_over(plan.directory)  # before looking: a checkpoint may be written between the two
             new = _unseen(plan.directory.checkpoints, useless | {row["digest"] for row in rows})

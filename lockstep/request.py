@@ -292,6 +292,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
     if stored is not None:
         strategies.check_same_bits(job, stored)
     most, of_what = (recipe.leaves, "--leaves") if job.listen else (job.workers, "--workers")
+    if request.min_workers is None:  # what was asked for when the run began counts as far as it can
+        job = replace(job, min_workers=min(job.min_workers, most))
     if not 0 <= job.min_workers <= most:
         raise UserError(f"--min-workers takes 1 to {most}, the number of {of_what}, not {job.min_workers}")
     return job
@@ -301,7 +303,9 @@ def _workers(request: Request, recipe: Recipe, stored: Job | None, engine: str, 
     """As many as was asked for; where a launcher has started them, as many as there are."""
     if engine == "env":
         return environment.count_workers(environment.place(os.environ), servers, request.workers)
-    return _first_given(request.workers, (stored.workers or None) if stored else None, default_workers(recipe))
+    # None of its own is what a run can only have that listens for hosts.
+    before = stored.workers if stored and (stored.workers or request.listen is not None) else None
+    return _first_given(request.workers, before, default_workers(recipe))
 
 
 def engine_options(request: Request, stored: Job | None) -> dict[str, Any]:

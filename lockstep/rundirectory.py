@@ -52,7 +52,7 @@ class RunDirectory:
         self.write_json("config.json", to_plain(runcode.with_relative_names(recipe, self.path), job))
 
     def write_workers(self, workers: int) -> None:
-        """The number that was asked for last is what the run has when it is resumed. The time of the file stays: it
+        """What was asked for last on this host is what the run has when it is resumed. The time of the file stays: it
         says when the run was started or resumed."""
         path = self.path / "config.json"
         plain, times = json.loads(path.read_text()), path.stat()

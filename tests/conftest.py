@@ -93,11 +93,11 @@ def network() -> Iterator[Network]:
         network.delete()
 
 
-def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """The real command in the background."""
+def start(*arguments: str, cwd: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """The real command in the background; `before` it stands what starts it."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "lockstep", *arguments],
+        [*before, sys.executable, "-m", "lockstep", *arguments],
         cwd=cwd,
         env=environment,
         text=True,

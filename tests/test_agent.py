@@ -150,6 +150,27 @@ def test_a_signal_leaves_the_run_and_no_worker_stays(monkeypatch: pytest.MonkeyP
     play(scene)
 
 
+def test_a_host_that_began_with_nohup_stays_at_a_logout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "HEARTBEAT_SECONDS", 0.05)
+
+    async def scene(supervisor: Supervisor) -> None:
+        task = supervisor.agent()
+        reader, writer = await supervisor.connected.get()
+        await hear(reader, "heartbeat")
+        os.kill(os.getpid(), signal.SIGHUP)
+        for _ in range(3):
+            await hear(reader, "heartbeat")
+        writer.write(wire.encode(END))
+        assert await task == Ending("finished", "demo-1", "abc")
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        play(scene)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_lost_supervisor_is_looked_for_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAP", "100")
 

@@ -111,6 +111,19 @@ def test_a_file_in_the_way_of_a_run(lockstep: Command, workspace: Path) -> None:
     assert (workspace / "runs/mine").read_text() == "precious"
 
 
+def test_a_run_that_cannot_be_started_leaves_a_directory_as_it_was(lockstep: Command, workspace: Path) -> None:
+    """Also files that are called as Lockstep's own are, and what lies in directories that it uses itself."""
+    mine = {"plain/notes.txt", "full/notes.txt", "full/logs/old.log", "full/code/mine.py", "full/metrics.csv"}
+    for name in mine:
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("mine")
+    before = set(workspace.rglob("*"))
+    for place in ("./plain", "./full", "./new"):
+        assert "this is none" in refused(lockstep("train", *TINY, "--run", place, "--engine", "slurm"))
+    assert set(workspace.rglob("*")) == before
+    assert {(workspace / name).read_text() for name in mine} == {"mine"}
+
+
 def test_a_recipe_that_is_not_one(lockstep: Command, workspace: Path) -> None:
     (workspace / "mine.py").write_text("def recipe():\n    return 5\n")
     assert "returned int" in refused(lockstep("train", "mine.py:recipe"))

@@ -13,6 +13,7 @@ import pytest
 from lockstep import deletion
 from lockstep.cli import main
 from lockstep.errors import UserError
+from lockstep.rundirectory import RunDirectory
 from tests.conftest import REPOSITORY
 from tests.test_rundirectory import make_run
 
@@ -112,3 +113,16 @@ def test_a_deletion_that_was_cut_short_leaves_a_run(workspace: Path, monkeypatch
             deletion.delete(run)
     deletion.delete(*deletion.check(["a"]))
     assert not run.path.exists()
+
+
+def test_what_was_put_into_a_directory_is_taken_out_again_and_nothing_else(workspace: Path) -> None:
+    Path("exp/code").mkdir(parents=True)
+    Path("exp/code/mine.py").write_text("mine")
+    directory = RunDirectory(Path("exp"))
+    before = deletion.Before(directory)
+    make_run("exp")
+    for name in ("code/cell.py", "wandb/deep/file", "not-lockstep's.txt"):
+        Path("exp", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("exp", name).write_text("new")
+    before.restore()
+    assert sorted(map(str, Path("exp").rglob("*"))) == ["exp/code", "exp/code/mine.py", "exp/not-lockstep's.txt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +19,7 @@ from lockstep.report.confusion import matrix_table, of_counts, per_class_table
 from lockstep.worker import message_of
 from tests.alone import set_up, tiny_recipe
 from tests.conftest import Command, start
+from tests.test_bad_input import refused
 from tests.test_resume import TINY, rows_of, wait_for_step
 
 
@@ -121,6 +123,16 @@ def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
     assert "on 2000 test images" in trained.stdout
     assert before == (Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text())
     assert json.loads(before[1])["top1"] == max(tenth["top1"], last["top1"])
+
+
+def test_a_run_that_cannot_be_written_to_is_one_sentence(lockstep: Command) -> None:
+    """As that of a colleague is; not for root, so something is in the way here."""
+    assert lockstep("train", *TINY, "--steps", "1", "--workers", "1", "--run", "run").returncode == 0
+    shutil.rmtree("runs/run/logs")
+    Path("runs/run/logs").write_text("in the way")
+    Path("runs/run/followed.jsonl").symlink_to("nowhere/followed.jsonl")
+    for options in ([], ["--follow"]):
+        assert "cannot write to runs/run" in refused(lockstep("evaluate", "run", "--workers", "1", *options))
 
 
 def test_data_with_other_classes_are_evaluated_with_a_warning_and_another_number_is_refused(lockstep: Command) -> None:

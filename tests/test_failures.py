@@ -13,6 +13,7 @@ import pytest
 from lockstep import api, checkpoint
 from lockstep.errors import JobError
 from lockstep.request import Request
+from lockstep.supervisor.machine import Machine
 from tests.conftest import Command, start
 from tests.test_resume import TINY, rows_of, wait_for_step
 
@@ -71,6 +72,20 @@ def test_a_process_that_cannot_even_connect_is_explained(workspace: Path) -> Non
     program = (sys.executable, "-c", "raise SystemExit('no libcuda on this host')")
     with pytest.raises(JobError, match=r"(?s)worker 0, ended with exit code 1.*no libcuda on this host.*worker-0\.log"):
         api.train("demo", Request(workers=1, steps=1, program=program), run="run")
+
+
+def test_a_mistake_in_the_supervisor_is_what_is_shown_and_not_what_follows_from_it(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that it tells to go ends with exit code 0, which would be a cause by itself."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(Machine, "_on_ready", fail)
+    with pytest.raises(JobError, match=r"(?s)the supervisor failed, which is a bug in Lockstep: .*a mistake"):
+        api.train("demo", Request(workers=1, steps=1), run="run")
+    assert [row["state"] for row in rows_of("run", "end")] == ["failed"]
 
 
 def test_a_worker_that_cannot_start_is_explained(lockstep: Command, workspace: Path) -> None:
@@ -164,4 +179,17 @@ def test_a_lost_terminal_ends_no_training(workspace: Path) -> None:
     assert len(rows_of("run", "death")) == 1
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=30) == 129
+    assert checkpoint.newest_good(workspace / "runs/run/checkpoints")[0] is not None
+
+
+def test_a_run_that_began_with_nohup_survives_a_logout(workspace: Path) -> None:
+    """It goes on as if nothing had happened; what else stops a run still does."""
+    process = start("train", *TINY, "--steps", "100000", "--workers", "1", "--run", "run", before=("nohup",))
+    wait_for_step(process, "run", 1)
+    process.send_signal(signal.SIGHUP)
+    wait_for_step(process, "run", rows_of("run", "train")[-1]["step"] + 20)
+    process.send_signal(signal.SIGTERM)
+    _, shown = process.communicate(timeout=30)
+    assert process.returncode == 143, shown
+    assert "SIGHUP" not in shown
     assert checkpoint.newest_good(workspace / "runs/run/checkpoints")[0] is not None

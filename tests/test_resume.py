@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import checkpoint, metrics
-from lockstep.config import Schedule
+from lockstep import api, checkpoint, metrics
+from lockstep.config import Job, Schedule
 from lockstep.schedule import learning_rate
+from tests.alone import tiny_recipe
 from tests.conftest import REPOSITORY, Command, digest_in, run, start
+from tests.test_rundirectory import make_run
 
 # 2 leaves of 8 images; an epoch of the shapes has 625 steps, so every cut is in the middle of one.
 TINY = ["demo", "--leaves", "2", "--batch-size", "16", "--set", "evaluation.max_leaves=1", "--set", "log_every=1"]
@@ -280,3 +282,15 @@ def test_the_stored_configuration_wins(lockstep: Command) -> None:
     assert "schedule.lr stays 0.05, 7.0 is ignored" in result.stderr
     assert "seed stays 0, 5 is ignored" in result.stderr
     assert json.loads(Path("runs/run/config.json").read_text())["recipe"]["seed"] == 0
+
+
+def test_a_run_that_invited_hosts_says_how_they_can_join_again(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = make_run("runs/run")
+    monkeypatch.setattr(api, "_supervise", lambda *_: None)
+    for listen, is_told in (("127.0.0.1", True), (None, False)):
+        directory.write_config(tiny_recipe(), Job(workers=1, listen=listen))
+        api.resume("run")
+        told = "with --listen 127.0.0.1 they can again" in capfd.readouterr().err
+        assert told == is_told

@@ -43,7 +43,7 @@ class Started:
 
 
 class Hosts:
-    """An engine whose room grows and shrinks. Servers, and as many workers as the job began with, run here."""
+    """An engine whose room grows and shrinks. Servers, and as many workers as the user has asked for here, run here."""
 
     assigns_devices = False
 
@@ -53,6 +53,7 @@ class Hosts:
         self.host = self.place.host
         self._local = Local(site)
         self._num_local = site.num_workers
+        """How many workers are to run here."""
         self._uses_gpus = site.uses_gpus
         self._here: set[int] = set()
         """The workers on this machine."""
@@ -99,7 +100,7 @@ class Hosts:
             raise
 
     def _choose(self, role: Role) -> Host | None:
-        """Where a process goes; None is here: as many as the job began with, servers, and what fits nowhere else."""
+        """Where a process goes; None is here: as many as are to run here, servers, and what fits nowhere else."""
         if role != "worker" or len(self._here) < self._num_local:
             return None
         free = [host for host in self._hosts.values() if len(host.workers) < host.slots]
@@ -131,6 +132,13 @@ class Hosts:
     def room(self) -> int:
         """How many workers fit here and there."""
         return max(self._num_local, len(self._here)) + sum(host.slots for host in self._hosts.values())
+
+    def resize(self, workers: int) -> int:
+        """The job is to have so many workers; how many of them here: as before, unless that is more than
+        there are to be, or others find no place elsewhere."""
+        elsewhere = sum(host.slots for host in self._hosts.values())
+        self._num_local = min(workers, max(self._num_local, workers - elsewhere))
+        return self._num_local
 
     def add(self, name: str, slots: int, send: Send) -> int:
         """A host joins; its number. No two have the same name."""

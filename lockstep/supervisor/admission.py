@@ -41,6 +41,8 @@ def refuse(machine: Machine, worker: int, why: str) -> list[e.Action]:
     where = f" on {host}" if (host := machine.workers[worker].host) else ""
     machine.drop(worker)
     machine.num_workers -= 1
+    if not host:  # where that is, others may join
+        machine.min_workers = min(machine.min_workers, machine.num_workers)
     return [
         machine.record("refused", worker=worker, what=why),
         e.Warn(f"worker {worker}{where} is refused, because {why}" + ("; the others go on" if machine.workers else "")),

@@ -77,7 +77,8 @@ class Archive:
         try:
             yield
         finally:
-            self._metrics.close()
+            with self._tolerant("metrics.jsonl"):  # a row that could not be written is tried once more
+                self._metrics.close()
             if self._trace is not None:
                 with self._tolerant("its trace"):
                     self._trace.close()
@@ -98,7 +99,8 @@ class Archive:
 
     def withdraw(self) -> None:
         """There is nobody to be found any more."""
-        (self._directory.path / ADDRESS_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # whoever finds it then gets no answer
+            (self._directory.path / ADDRESS_FILE).unlink(missing_ok=True)
 
     def _note_from_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
         def note(text: str) -> None:
@@ -118,7 +120,7 @@ class Archive:
             self._display.train_row(row)
         if row["kind"] == "resize" and self._metrics is not None:
             with self._tolerant("config.json"):
-                self._directory.write_workers(row["workers"])
+                self._directory.write_workers(row.get("here", row["workers"]))
         if row["kind"] == "broken":
             self.broken.add(row["image"])
         if row["kind"] == "mixed":

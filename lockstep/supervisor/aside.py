@@ -19,10 +19,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 from lockstep.progress import Display, Sturdy
+from lockstep.signals import listened_to
 from lockstep.supervisor.plan import Result
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""What the supervisor listens to."""
+"""What the supervisor listens to, unless the command began with `nohup`."""
 
 Showing = Callable[[Display], None]
 
@@ -46,7 +47,7 @@ def heard(on_signal: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Signals go to the running loop for a while. Only the main thread hears them; to another one, `run` passes them
     on."""
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in SIGNALS} if in_main_thread() else {}
+    before = {number: signal.getsignal(number) for number in listened_to(SIGNALS)} if in_main_thread() else {}
     for number in before:
         loop.add_signal_handler(number, on_signal, number)
     try:
@@ -101,7 +102,8 @@ def _show(showings: SimpleQueue[Showing | None], display: Display) -> None:
 def _signals(tell: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Signals go to the supervisor for a while. A handler has no moment in which a second one would be lost, as there
     would be with an exception that is caught."""
-    numbers = [number for number in SIGNALS if signal.getsignal(number) is not None] if in_main_thread() else []
+    wanted = listened_to(SIGNALS) if in_main_thread() else []
+    numbers = [number for number in wanted if signal.getsignal(number) is not None]
     before: dict[int, Any] = {number: signal.signal(number, tell) for number in numbers}
     try:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.supervisor import events as e
+from lockstep.supervisor import serving
 from lockstep.supervisor.observer import Good
 from lockstep.supervisor.saving import RETRY_SECONDS, Remedy
 
@@ -16,7 +17,7 @@ def end_after(machine: Machine, id_: int, how: str) -> list[e.Action]:
     """Whoever started the processes ends the others too, or starts all of them anew: save what there is."""
     if machine.stopping is None and machine.doom is None:
         machine.doom = e.Outcome("failed", None, how, id_, died=True)
-    if machine.generation is None:
+    if machine.generation is None or not machine.saving.required:
         return machine.end(machine.doom or e.Outcome("stopped", None, machine.stopping or ""))
     return ask_for_checkpoint(machine, "stop")
 
@@ -66,15 +67,20 @@ def end_if_finished(machine: Machine) -> list[e.Action]:
 
 
 def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
-    waits_for_room = machine.generation is None and any(not worker.is_placed for worker in machine.workers.values())
-    if machine.stopping is not None or not machine.workers or waits_for_room:
-        # Asked twice, or nobody is there who could write a checkpoint: at once, without one.
+    is_unplaced = any(not worker.is_placed for worker in machine.workers.values())
+    waits_for_room = is_unplaced and not machine.members and not serving.have_kept(machine)
+    if machine.stopping is not None or not machine.workers or waits_for_room or not machine.saving.required:
+        # Asked twice, or nobody is there who could write a checkpoint, or there is nothing to save: at once.
         return machine.end(e.Outcome("stopped", None, event.reason))
     machine.stopping = event.reason
-    return ask_for_checkpoint(machine, "stop")
+    machine.min_workers = 1  # whoever is there can write it
+    return ask_for_checkpoint(machine, "stop") + machine.go_on_if_enough()
 
 
 def ask_for_checkpoint(machine: Machine, reason: str) -> list[e.Action]:
-    """Ask the first member; whoever is first after it dies is asked again."""
+    """Ask the first member; whoever is first after it dies is asked again. Where nothing is trained, nothing is
+    to be saved."""
+    if not machine.saving.required:
+        return []
     machine.saving.ask("stop" if machine.stopping or machine.doom else reason)
     return [e.Send(id_, {"type": "checkpoint", "reason": machine.saving.asked}) for id_ in machine.members[:1]]

@@ -185,6 +185,8 @@ class Resize:
     """Another number of workers is wanted."""
 
     workers: int
+    here: int | None = None
+    """How many of them on this host, where others may join."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def evaluation(machine: Machine, event: e.Evaluation) -> list[e.Action]:
     return [
         e.Record({"kind": "eval", "step": event.step, **figures}),
         # Asked for before the figures are sent, so that it is this step's state that is written.
-        *(ending.ask_for_checkpoint(machine, "best") if improved and machine.saving.required else []),
+        *(ending.ask_for_checkpoint(machine, "best") if improved else []),
         *machine.send_all({"type": "evaluated", "step": event.step, "best": machine.scores.best, "figures": shown}),
     ]
 

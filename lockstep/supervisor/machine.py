@@ -72,6 +72,8 @@ class Machine(Roster):
     ground: Ground = field(default_factory=Ground)
     now: float = 0.0
     """The time of the newest event, as it was given."""
+    unmanned_since: float = 0.0
+    """When the last member went, as long as there is none."""
     lost_servers: int = 0
     doom: e.Outcome | None = None
     """How the job will end as soon as a checkpoint is written."""
@@ -186,20 +188,20 @@ class Machine(Roster):
         if self.outcome is not None:
             return actions
         if event.worker not in self.workers:  # refused; perhaps it was the last one that was waited for
-            return actions + self._propose_if_none()
+            return actions + self.go_on_if_enough()
         self.causes.append("join")
         return actions + self.propose()
 
     def _on_raised(self, event: e.Raised) -> list[e.Action]:
         if admission.is_dispensable(self, event.worker):
             why = f"it cannot set itself up: {event.message.strip().splitlines()[-1]}"
-            return admission.refuse(self, event.worker, why) + self._propose_if_none()
+            return admission.refuse(self, event.worker, why) + self.go_on_if_enough()
         place = "" if event.user or not event.where else f"{event.where}: "
         return self.end(e.Outcome("failed", None, f"{place}{event.message}", event.worker, event.user))
 
-    def _propose_if_none(self) -> list[e.Action]:
-        """Begin, if only the one that was refused was waited for."""
-        return [] if self.members else self.propose()
+    def go_on_if_enough(self) -> list[e.Action]:
+        """Begin, or go on, if only someone was waited for who is not needed any more."""
+        return self._announce_if_promised() if self.members else self.propose()
 
     def propose(self) -> list[e.Action]:
         """Ask the living members for a promise; without any, begin from what the ready workers have loaded."""
@@ -255,6 +257,7 @@ class Machine(Roster):
         return self._announce_if_promised()
 
     def _announce_if_promised(self) -> list[e.Action]:
+        """The generation that was proposed, when all who live have promised, and they are enough."""
         forming = self.forming
         if forming is None or any(id_ not in forming.promises for id_ in forming.awaited & set(self.workers)):
             return []
@@ -367,11 +370,14 @@ class Machine(Roster):
         ]
 
     def _set_back(self, step: int) -> tuple[int, list[e.Action]]:
-        """How many steps are done again because the next generation begins at an older state, and what that cost."""
-        is_lost = self.generation is not None and not self.members and not self.servers_hold_state
-        if not is_lost and not self.going_back:
+        """How many steps are done again because nobody is left or bits were wrong, and what that cost."""
+        is_lost = self.generation is not None and not self.members
+        if is_lost and serving.have_kept(self):
+            step, steps, seconds = max(step, self.ground.step), 0, self.now - self.unmanned_since
+        elif is_lost or self.going_back:
+            steps, seconds = self.ground.go_back(step, self.useful_seconds)
+        else:
             return 0, []
-        steps, seconds = self.ground.go_back(step, self.useful_seconds)
         self.losses.seconds += seconds
         costs = {"seconds": round(seconds, 4), "steps": steps, "leaves": self._leaves_in(steps)}
         return steps, [e.Record({"kind": "recovery", "generation": self._number, "step": step, **costs})]
@@ -393,13 +399,16 @@ class Machine(Roster):
 
     def _on_gone(self, event: e.Gone) -> list[e.Action]:
         if not event.is_death and admission.is_dispensable(self, event.worker):
-            return admission.refuse(self, event.worker, f"it {event.how}") + self._propose_if_none()
+            return admission.refuse(self, event.worker, f"it {event.how}") + self.go_on_if_enough()
         if not event.is_death:
             return self.end(e.Outcome("failed", None, event.how, event.worker, died=True))
         return self.remove(event.worker, event.how)
 
     def drop(self, worker: int) -> None:
+        is_last = self.members == [worker]
         del self.workers[worker]
+        if is_last:
+            self.unmanned_since = self.now
         self.finished.pop(worker, None)
         self.watch.forget(worker)
 

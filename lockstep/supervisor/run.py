@@ -278,7 +278,7 @@ class Supervisor:
                 "type": "refused",
                 "sentence": f"{workers} workers cannot share {leaves} leaves: give 1 to {leaves}",
             }
-        self._handle(e.Resize(workers))
+        self._handle(e.Resize(workers, None if self._hosts is None else self._hosts.resize(workers)))
         return {"type": "ok"}
 
     def on_end(self, worker: int) -> None:
@@ -319,7 +319,7 @@ class Supervisor:
             return
         is_first = self._machine.stopping is None
         self._handle(e.StopRequested(reason))
-        if is_first:
+        if is_first and self._outcome is None:
             self._display.note(f"{reason}: stopping after a checkpoint (once more to stop at once)")
 
     async def _checkpoint_timer(self) -> None:
@@ -352,6 +352,8 @@ class Supervisor:
             self._handle(e.Placed(worker, self._places.get(worker, "")))
 
     def _handle(self, event: e.Event) -> None:
+        if self._outcome is not None:  # what follows from the end, such as workers that go, does not change it
+            return
         try:
             self._do(self._machine.handle(event, time.monotonic()))
         except Exception:
@@ -362,6 +364,8 @@ class Supervisor:
         if self._outcome is None:
             self._outcome = e.Outcome("failed", None, f"the supervisor failed, which is a bug in Lockstep: {text}")
             self._over.set()
+            with contextlib.suppress(Exception):  # it may be what has failed
+                self._record_end(self._outcome)
 
     def _do(self, actions: list[e.Action]) -> None:
         for action in actions:

@@ -25,7 +25,7 @@ class Remedy(Enum):
 class Saving:
     last_step: int
     required: bool = True
-    """Whether the run must end with a checkpoint of its last step."""
+    """Whether the run must end with a checkpoint of its last step; otherwise none is written at all."""
     asked: str | None = None
     """The reason of the checkpoint that was asked for and has not been written."""
     _saved: int = -1

@@ -43,3 +43,9 @@ def remove(machine: Machine, server: int, how: str, kill: bool = False) -> list[
         return actions + machine.end(e.Outcome("failed", None, cause, server, died=True))
     was_member = machine.generation is not None and server in [member.id for member in machine.generation.servers]
     return actions + (machine.propose() if was_member or not machine.members else [])
+
+
+def have_kept(machine: Machine) -> bool:
+    """Whether a server of the newest generation lives and holds state, so that nothing is lost with the workers."""
+    known = () if machine.generation is None else machine.generation.servers
+    return machine.servers_hold_state and any(server.id in machine.servers for server in known)

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def resize(machine: Machine, event: e.Resize) -> list[e.Action]:
     machine.num_workers = event.workers
+    machine.min_workers = min(machine.min_workers, event.workers)  # others do not come any more
     machine.causes.append("resize")
     actions: list[e.Action] = [
-        machine.record("resize", workers=event.workers),
+        machine.record("resize", workers=event.workers, **({} if event.here is None else {"here": event.here})),
         e.Tell(f"`lockstep resize`: {telling.count(event.workers)} from now on"),
     ]
     members = machine.members

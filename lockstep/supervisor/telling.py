@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.supervisor import events as e
+from lockstep.supervisor import serving
 
 if TYPE_CHECKING:
     from lockstep.supervisor.machine import Machine
@@ -21,7 +22,7 @@ def aftermath(machine: Machine) -> str:
         return "nobody is left"
     if machine.generation is None:
         return "another one is started" if machine.replace else "the others go on"
-    if machine.servers_hold_state:
+    if serving.have_kept(machine):
         return "nobody is left: new workers take what the servers have"
     verified = None if machine.verification is None else machine.verification.verified
     step = machine.ground.newest_stored(verified)

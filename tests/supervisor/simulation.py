@@ -61,6 +61,8 @@ class Model:
     is_server: bool = False
     taken_over: set[int] = field(default_factory=set)
     """Late leaves of others that it computes too."""
+    must_stop: bool = False
+    """Whether it is to write the last checkpoint."""
     said: set[int] = field(default_factory=set)
     """Generations in which it has reported lost peers."""
     up: deque[e.Event] = field(default_factory=deque)
@@ -102,6 +104,8 @@ class Simulation:
         backup: bool = False,
         local_steps: int = 1,
         hosts: bool = False,
+        min_workers: int = 0,
+        has_room: bool = True,
     ) -> None:
         self.random = random.Random(seed)
         self.backup = backup
@@ -119,6 +123,7 @@ class Simulation:
         self.machine = Machine(
             num_workers=workers,
             num_servers=servers,
+            min_workers=min_workers,
             num_leaves=leaves,
             secret="",
             saving=Saving(last),
@@ -129,6 +134,10 @@ class Simulation:
         )
         self.leaves, self.last, self.failures = leaves, last, failures
         self.hosts, self.room = hosts, workers
+        self.has_room = has_room
+        """Whether every worker finds a place at once."""
+        self.waiting: list[int] = []
+        """Those that wait for one."""
         self.models: dict[int, Model] = {}
         self.contributed: dict[tuple[int, int], dict[int, set[int]]] = {}
         self.wrongs: dict[tuple[int, int], set[str]] = {}
@@ -154,6 +163,18 @@ class Simulation:
         assert self.machine.outcome.digest == f"after {self.last}"
         assert sorted(self.applied) == list(range(0, self.last, self.rounds.length))
 
+    def stop(self) -> None:
+        """Those who wait for room find none any more, and nothing else goes wrong: the job ends."""
+        self.failures, self.has_room = 0, True
+        self.waiting.clear()
+        self.perform(self.machine.handle(e.StopRequested("SIGINT"), self.now))
+        for _ in range(10_000):
+            if self.machine.outcome is not None:
+                break
+            self.event()
+        assert self.machine.outcome is not None, "it does not stop"
+        assert self.machine.outcome.state in ("stopped", "finished"), self.machine.outcome
+
     def event(self) -> None:
         living = [model for model in self.models.values() if not model.stalled]
         choice = self.random.random()
@@ -165,6 +186,8 @@ class Simulation:
             self.cuts -= 1
             if len(self.models) > 1:
                 self.cut.add(frozenset(self.random.sample(sorted(self.models), 2)))
+        elif self.waiting and choice < 0.04:
+            self.place(self.waiting.pop(0))
         elif choice < 0.05:
             self.now += 0.5
             self.perform(self.machine.handle(e.Tick(), self.now))
@@ -261,6 +284,8 @@ class Simulation:
             model.dispute = message
         elif message["type"] == "checkpoint" and message["reason"] == "final":
             self.perform(self.machine.handle(e.Checkpointed(self.last, "last", "d", "final", number=10**9)))
+        elif message["type"] == "checkpoint" and message["reason"] == "stop":
+            model.must_stop = True
 
     def act(self, model: Model) -> None:
         """One thing that a worker's loop does next; a server's is to be there."""
@@ -287,6 +312,9 @@ class Simulation:
             self.enter(model)
         elif model.index is None:
             return
+        elif model.must_stop:
+            model.must_stop = False
+            model.up.append(e.Checkpointed(model.index, "last", "d", "stop", number=model.promised))
         elif self.is_verification_due(model, model.index):
             self.verify(model)
         elif self.every and model.verified == model.index != model.snapshot:
@@ -440,23 +468,30 @@ class Simulation:
     def perform(self, actions: list[e.Action]) -> None:
         for action in actions:
             if isinstance(action, e.Start):
-                verification = self.machine.verification
-                trusted = None if verification is None else verification.verified
-                loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
-                is_server = action.role == "server"
-                self.models[action.worker] = Model(action.worker, loaded, self.rounds, is_server=is_server)
-                self.machine.handle(e.Placed(action.worker))
+                if self.has_room or action.role == "server" or self.random.random() < 0.5:
+                    self.place(action.worker, is_server=action.role == "server")
+                else:
+                    self.waiting.append(action.worker)
             elif isinstance(action, e.RollBack):
                 self.rollbacks += 1
                 self.checkpoints = {s: wrong for s, wrong in self.checkpoints.items() if s <= action.step}
                 self.applied = {s: whole for s, whole in self.applied.items() if s < action.step}
             elif isinstance(action, e.Kill):
                 self.models.pop(action.worker, None)
+                self.waiting = [id_ for id_ in self.waiting if id_ != action.worker]
             elif isinstance(action, e.Send):
                 if action.worker in self.models:
                     self.models[action.worker].down.append(action.message)
                 if action.message["type"] == "generation":
                     self.check(Generation.from_plain(action.message["generation"]))
+
+    def place(self, id_: int, is_server: bool = False) -> None:
+        """A process is started, from the newest checkpoint that may be trusted."""
+        verification = self.machine.verification
+        trusted = None if verification is None else verification.verified
+        loaded = max(step for step in self.checkpoints if trusted is None or step <= trusted)
+        self.models[id_] = Model(id_, loaded, self.rounds, is_server=is_server)
+        self.machine.handle(e.Placed(id_))
 
     def check(self, generation: Generation) -> None:
         """One generation at a time, with every leaf of its first step given to exactly one living member."""

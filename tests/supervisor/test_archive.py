@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def test_a_checkpoint_that_is_written_for_two_reasons_has_one_row(tmp_path: Path
 
 
 def test_a_resize_is_written_to_the_configuration(tmp_path: Path) -> None:
+    """Of workers on other hosts, which have to join again, it knows nothing."""
     directory = RunDirectory(tmp_path)
     directory.checkpoints.mkdir()
     directory.write_config(demo(), Job(workers=2, tensorboard=False))
@@ -41,10 +43,11 @@ def test_a_resize_is_written_to_the_configuration(tmp_path: Path) -> None:
 
     async def session() -> None:
         async with archive.opened(demo(), Job(workers=2, tensorboard=False)):
-            archive.record({"kind": "resize", "workers": 3, "step": 5}, None)
+            for row, stored in (({"workers": 3}, 3), ({"workers": 4, "here": 1}, 1)):
+                archive.record({"kind": "resize", **row, "step": 5}, None)
+                assert directory.read_config()[1].workers == stored
 
     asyncio.run(session())
-    assert directory.read_config()[1].workers == 3
 
 
 def test_a_late_checkpoint_is_taken_once_and_never_where_states_are_verified(
@@ -77,3 +80,34 @@ def test_metrics_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match=r"cannot write to .* \(No such file or directory\)"):
         asyncio.run(session())
+
+
+def fill_disk_of(archive: Archive) -> None:
+    """From now on no row can be written."""
+    assert archive._metrics is not None
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, archive._metrics._file.fileno())
+    os.close(full)
+
+
+def test_a_disk_that_is_full_to_the_end_costs_rows_and_not_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loggers have every row, and are told of the end."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "supervisor.json").mkdir()  # which cannot be removed like a file
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    archive = Archive(RunDirectory(tmp_path), Silent(), first_step=0, keep=2, verified=None)
+
+    async def session() -> None:
+        async with archive.opened(demo(), Job(workers=1, tensorboard=False, loggers=("csv",))):
+            archive.record({"kind": "train", "step": 1, "loss": 2.5}, None)
+            fill_disk_of(archive)
+            archive.record({"kind": "end", "state": "finished", "digest": "abc", "step": 1}, None)
+            archive.withdraw()
+
+    asyncio.run(session())
+    assert [row["kind"] for row in metrics.read(tmp_path / "metrics.jsonl")] == ["start", "train"]
+    assert "2.5" in (tmp_path / "metrics.csv").read_text()
+    assert [note.partition(" cannot")[0] for note in notes] == ["warning: metrics.jsonl"]

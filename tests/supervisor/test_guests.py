@@ -25,13 +25,13 @@ def hello(**changes: Any) -> Message:
 
 
 class Job:
-    """A job with one worker here, whose engine starts nothing, and a clock that is set by hand."""
+    """A job with a worker here, whose engine starts nothing, and a clock that is set by hand."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, workers: int = 1) -> None:
         self.path = tmp_path
-        self.machine = build(1, leaves=4)
-        self.hosts = Hosts(Site(num_workers=1, listen="127.0.0.1"))
-        self.hosts._here.add(0)
+        self.machine = build(workers, leaves=4)
+        self.hosts = Hosts(Site(num_workers=workers, listen="127.0.0.1"))
+        self.hosts._here.update(range(workers))
         self.events: list[e.Event] = []
         self.notes: list[str] = []
         self.now = 0.0
@@ -103,6 +103,23 @@ def test_a_host_is_given_workers_that_do_not_fit_here_and_nothing_secret(job: Jo
     assert told[1] == {"type": "start", "id": 1, "slot": 0, "gpu": False, "variables": {"OMP_NUM_THREADS": "1"}}
     assert job.hosts.host_of(1) == "box"
     assert number == 0
+
+
+def test_a_resize_says_how_many_run_here(job: Job) -> None:
+    """As many as before, no more than there are to be, and what fits nowhere else."""
+    job.join(slots=2)
+    assert [job.hosts.resize(workers) for workers in (3, 4, 2, 1)] == [1, 2, 2, 1]
+
+
+def test_after_a_resize_to_fewer_the_workers_of_a_host_that_joins_run_there(tmp_path: Path) -> None:
+    job = Job(tmp_path, workers=4)
+    assert job.hosts.resize(1) == 1
+    for id_ in (1, 2, 3):
+        job.hosts.kill(id_)
+    _, told = job.join(slots=2)
+    job.start(4)
+    job.start(5)
+    assert [one["id"] for one in told if one["type"] == "start"] == [4, 5]
 
 
 def test_a_place_is_free_again_as_soon_as_its_worker_is_killed(job: Job) -> None:

@@ -84,3 +84,10 @@ def test_a_server_that_dies_ends_the_job_too() -> None:
     actions = one.handle(m.Gone(2, "has ended", is_death=True))
     assert not [action for action in actions if isinstance(action, m.Start | m.End)]
     assert sent(actions, "checkpoint") == [0]
+
+
+def test_a_death_where_nothing_is_trained_ends_the_job_at_once() -> None:
+    one = machine()
+    one.saving.required = False
+    ends = [a for a in one.handle(m.Gone(1, "has ended", is_death=True)) if isinstance(a, m.End)]
+    assert ends == [m.End(m.Outcome("failed", None, "has ended", 1, died=True))]

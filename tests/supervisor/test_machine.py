@@ -594,3 +594,13 @@ def test_a_stop_that_waits_for_a_checkpoint_ends_when_nobody_is_left_to_write_it
     one.handle(m.StopRequested("SIGINT"))
     one.handle(m.Left("h0", (0,), 0, is_loss=True))
     assert one.outcome == m.Outcome("stopped", None, "SIGINT")
+
+
+def test_where_nothing_is_trained_no_checkpoint_is_written() -> None:
+    """Neither for the timer nor for a stop, which then is at once."""
+    one = build(1, saving=Saving(9, required=False))
+    one.start()
+    one.handle(m.Placed(0))
+    ready(one)
+    assert one.handle(m.CheckpointTime()) == []
+    assert one.handle(m.StopRequested("SIGINT")) == [m.End(m.Outcome("stopped", None, "SIGINT"))]

@@ -36,6 +36,30 @@ def test_hosts_come_and_go() -> None:
         assert simulation.machine.num_workers <= min(simulation.room, simulation.leaves)
 
 
+def least(seed: int) -> dict[str, Any]:
+    """Training goes on with so many workers, and not all find room at once."""
+    workers = 1 + seed % 5
+    return {"workers": workers, "min_workers": seed // 5 % (workers + 1), "has_room": False}
+
+
+def test_a_job_that_waits_for_others_goes_on_when_they_come() -> None:
+    """Also when it is resized meanwhile."""
+    for seed in range(500):
+        run(seed, **least(seed))
+
+
+def test_a_stop_ends_a_job_also_when_it_waits_for_others() -> None:
+    num_waiting = 0
+    for seed in range(400):
+        simulation = Simulation(seed, leaves=8, last=6, failures=seed % 7, **least(seed))
+        for _ in range(seed):
+            simulation.event()
+        machine = simulation.machine
+        num_waiting += machine.outcome is None and bool(machine.members) and machine.has_too_few
+        simulation.stop()
+    assert num_waiting > 5
+
+
 def test_servers_come_and_go_like_workers() -> None:
     """F53: a server that dies takes nothing with it."""
     for seed in range(250):

@@ -88,3 +88,40 @@ def test_workers_that_differ_at_the_end_are_a_failure() -> None:
     one.handle(m.Finished(1, 9, "second"))
     assert one.outcome is not None
     assert one.outcome.state == "failed"
+
+
+def lose(one: Machine, *ids: int, now: float) -> list[str]:
+    """What is said of each."""
+    actions = [action for id_ in ids for action in one.handle(m.Gone(id_, "was killed", is_death=True), now)]
+    return [action.text for action in actions if isinstance(action, m.Tell)]
+
+
+def begin_anew(one: Machine, now: float) -> dict[str, object]:
+    """All who were started are ready, the workers with the checkpoint of step 5: the row about what was lost."""
+    actions = [action for id_ in one.everyone for action in one.handle(m.Ready(id_, f"host:{id_}", 5), now)]
+    (row,) = [a.row for a in actions if isinstance(a, m.Record) and a.row["kind"] == "recovery"]
+    return row
+
+
+def test_when_all_workers_die_only_the_time_without_them_is_lost() -> None:
+    one = machine()
+    one.handle(m.Checkpointed(5, "step-5", "d", None, number=1), 100.0)
+    one.handle(m.Heartbeat(0, 7, 0, "forward", 0.1), 101.0)
+    lose(one, 0, now=102.0)
+    assert lose(one, 1, now=103.0) == ["worker 1 was killed; nobody is left: new workers take what the servers have"]
+    row = begin_anew(one, 105.5)
+    assert (row["step"], row["steps"], row["leaves"], row["seconds"]) == (7, 0, 0, 2.5)
+    assert one.losses.seconds == 2.5
+
+
+def test_when_all_servers_die_with_the_workers_steps_are_done_again() -> None:
+    one = machine()
+    one.handle(m.Checkpointed(5, "step-5", "d", None, number=1), 100.0)
+    one.handle(m.Heartbeat(0, 7, 0, "forward", 0.1), 101.0)
+    *_, last = lose(one, 0, 1, 2, 3, now=103.0)
+    assert (
+        last == "server 3 was killed; nobody is left: new workers are started, and go back to the checkpoint of step 5"
+    )
+    row = begin_anew(one, 105.5)
+    assert (row["step"], row["steps"], row["leaves"], row["seconds"]) == (5, 2, 16, 5.5)
+    assert one.losses.recomputed_leaves == 16
