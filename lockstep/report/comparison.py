@@ -260,7 +260,7 @@ def table(rows: list[Row], target: float | None) -> Table:
 
     shown = Table(box=None, pad_edge=False)
     for column in columns(target, goals_of(rows)):
-        shown.add_column(column.title, justify="left" if column.is_text else "right", overflow="fold")
+        shown.add_column(Text(column.title), justify="left" if column.is_text else "right", overflow="fold")
     for line in cells(rows, target)[1:]:
         shown.add_row(*map(Text, line))
     return shown

@@ -118,12 +118,13 @@ def summarize_all() -> tuple[list[Summary], list[str]]:
 
 def table(summaries: list[Summary]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(box=None, pad_edge=False)
     for column in COLUMNS:
         shown.add_column(column, justify="left" if column in TEXTS else "right", overflow="fold")
     for one in summaries:
-        shown.add_row(*_cells(one))
+        shown.add_row(*map(Text, _cells(one)))
     return shown
 
 
