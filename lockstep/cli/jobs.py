@@ -36,9 +36,7 @@ def resume(parsed: argparse.Namespace) -> int:
 
 
 def evaluate(parsed: argparse.Namespace) -> int:
-    import json
-
-    from lockstep import api, progress, runs
+    from lockstep import api, progress, runs, strictjson
     from lockstep.report import confusion
 
     if parsed.follow:
@@ -48,7 +46,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
     if run.evaluation is None:
         return run.exit_code
     if parsed.json:
-        print(json.dumps(runs.figures(run)))
+        print(strictjson.dumps(runs.figures(run)))
         return run.exit_code
     _print_figures(run)
     if run.confusion is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run(*train, "--no-replace", "--workers", "2", "--run", "two", cwd=root).returncode == 0
     shutil.copytree(root / "runs" / "two", root / "runs" / NAME)
     _let_one_join(root / "runs" / NAME / "metrics.jsonl")
+    _lose_a_loss(root / "runs" / NAME / "metrics.jsonl")
     before = Path.cwd()
     os.chdir(root)
     try:
@@ -45,6 +47,11 @@ def _let_one_join(path: Path) -> None:
     lines = path.read_text().splitlines()
     row = JOIN | {"time": json.loads(lines[-1])["time"]}
     path.write_text("\n".join([*lines[:-1], json.dumps(row), lines[-1], ""]))
+
+
+def _lose_a_loss(path: Path) -> None:
+    """As if the loss of the first row had been no number; older versions wrote it so."""
+    path.write_text(re.sub(r'"loss": [^,]+', '"loss": NaN', path.read_text(), count=1))
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +98,12 @@ def test_the_curves_of_all_runs_are_there(page: Any) -> None:
     first, second = curves(page, "top1")[:2]
     assert first["x"] == second["x"] == [6, 12, 18, 24]
     assert all(0 <= value <= 1 for value in first["y"])
+
+
+def test_a_figure_that_is_no_number_is_a_gap_in_its_curve_alone(page: Any) -> None:
+    whole, lacking = curves(page, "loss")[:2]
+    assert whole["x"] == lacking["x"]
+    assert [None, *whole["y"][1:]] == lacking["y"]
 
 
 def test_deaths_and_joins_are_marked(page: Any) -> None:
