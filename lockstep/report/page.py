@@ -84,7 +84,7 @@ def _points(points: tuple[Point, ...], per_epoch: float | None) -> dict[str, lis
     return {
         "step": [point.step for point in points],
         "epoch": [_epoch(point.step, per_epoch) for point in points],
-        "seconds": [round(point.seconds, 3) for point in points],
+        "seconds": [None if point.seconds is None else round(point.seconds, 3) for point in points],
         "value": [point.value for point in points],
     }
 
