@@ -6,10 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lockstep import injection
 from lockstep.config import Job
 from lockstep.recipes.demo import demo
-from lockstep.rundirectory import RunDirectory
+from lockstep.report.runs import summarize_all
+from lockstep.rundirectory import RunDirectory, existing
 from tests.conftest import RECIPE, Command, start
 from tests.test_resume import rows_of, wait_for_step
 from tests.test_rundirectory import make_run
@@ -75,3 +78,13 @@ def test_names_are_shown_as_they_are(lockstep: Command, workspace: Path) -> None
     assert shown.returncode == 0, shown.stderr
     for name in ("exp[lr=0.1]", "closed[", ":bug:", "a[/b]"):
         assert name in shown.stdout
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_last_line_is_the_run_that_is_meant_by_last() -> None:
+    """That was started or resumed last, whichever was written to last."""
+    for age, name in enumerate(("newest", "older")):
+        directory = make_run(f"runs/{name}", age)
+        directory.metrics.write_text(json.dumps({"kind": "start", "step": 0, "time": 1e9 + age}) + "\n")
+    assert [one.name for one in summarize_all()[0]] == ["older", "newest"]
+    assert existing("last").name == "newest"
