@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.marked import replaced
 from bench.results import ROOT
 from bench.sidebyside import markdown
+from lockstep.report.comparison import time_to
 
 COLUMNS, LINES = 100, 40
 RUNS = ("demo-1-worker-1", "demo-2-workers-1", "demo-2-workers-one-killed-1")
@@ -63,7 +64,7 @@ def with_table(readme: str, figures: str) -> str:
     """README with the figures of `lockstep compare --csv`."""
     runs = list(csv.DictReader(io.StringIO(figures)))
     target = float(runs[0]["target_top1"])
-    head = ["run", "N", "steps/s", "images/s", "speed-up", "efficiency", "best top1", f"s to {target:.0%}", "MB/step"]
+    head = ["run", "N", "steps/s", "images/s", "speed-up", "efficiency", "best top1", time_to(target), "MB/step"]
     rows = [[*head, "deaths", "digest"], *map(_row, runs)]
     return replaced(readme, NAME, markdown(rows))
 

@@ -100,4 +100,4 @@ def _evaluate(plan: Plan, replica: Replica, info: checkpoint.Info, before: list[
     goal = goal_of(own, figures)
     best = goal.best([figures[goal.name], *(row[goal.name] for row in before)])
     marks = {"held_out": True} if plan.recipe.data.hold_out else {}
-    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, f"best_{goal.name}": best, **marks}
+    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, **goal.best_mark(best), **marks}

@@ -29,16 +29,20 @@ class Goal:
     """Whether less of it is better."""
 
     def is_better(self, one: float, other: float) -> bool:
-        """Whether `one` is better; anything is better than what is not a number."""
-        if math.isnan(one) or math.isnan(other):
-            return not math.isnan(one)
+        """Whether `one` is better; anything is better than what is no finite number."""
+        if not (math.isfinite(one) and math.isfinite(other)):
+            return math.isfinite(one)
         return one < other if self.is_lower else one > other
 
     def best(self, values: Collection[float]) -> float | None:
-        numbers = [value for value in values if not math.isnan(value)]
+        numbers = [value for value in values if math.isfinite(value)]
         if not numbers:
             return None
         return min(numbers) if self.is_lower else max(numbers)
+
+    def best_mark(self, best: float | None) -> dict[str, float]:
+        """How a row says what was the best so far: not at all, as long as nothing was a number."""
+        return {} if best is None else {f"best_{self.name}": best}
 
     def text(self, value: float) -> str:
         return as_text(self.name, value)
@@ -76,6 +80,6 @@ def scores(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def best_in(row: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The figure of an evaluation that says what is best, and the best value so far."""
-    found = [name for name in row if name.startswith("best_")]
+    """The figure of an evaluation that says what is best, and the best value so far; None if nothing was a number."""
+    found = [name for name in row if name.startswith("best_") and math.isfinite(row[name])]
     return (found[0].removeprefix("best_"), float(row[found[0]])) if found else None

@@ -3,16 +3,20 @@
 The first line of every session says `{"kind": "start", "version": 1, "step": s}`: rows of an earlier session beyond
 step s are those of steps that were done again, and `read` leaves them out. A row of kind `rollback` says the same when
 a session goes back to a verified state.
+
+A figure that is no finite number is null in the file, which any reader of JSON takes, and NaN in a row that was read.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from lockstep import strictjson
 from lockstep.goal import best_in, scores
 
 FORMAT_VERSION = 1
@@ -52,7 +56,7 @@ class MetricsFile:
         self.write({"kind": "start", "version": FORMAT_VERSION, "step": step})
 
     def write(self, row: Row) -> None:
-        self._file.write(json.dumps({**row, "time": row.get("time", now())}) + "\n")
+        self._file.write(strictjson.dumps({**row, "time": row.get("time", now())}) + "\n")
 
     def close(self) -> None:
         self._file.close()
@@ -96,7 +100,12 @@ def _lines(path: Path) -> Iterator[Row]:
         except ValueError:
             continue
         if isinstance(row, dict):
-            yield row
+            yield _with_numbers(row) if row.get("kind") in FIGURES else row
+
+
+def _with_numbers(row: Row) -> Row:
+    """Nothing else is null in a row of figures."""
+    return {name: math.nan if value is None else value for name, value in row.items()}
 
 
 def scalars(row: Row) -> dict[str, float]:

@@ -146,8 +146,9 @@ class Bar:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
+            TextColumn("{task.fields[figures]}", markup=False),
+            # Names of runs and metrics are text: neither markup nor emoji.
+            console=Console(stderr=True, markup=False, emoji=False, highlight=False),
         )
         self._task: Any = None
         self._says_result = says_result
@@ -158,7 +159,7 @@ class Bar:
         if self._task is not None:  # of a training before, whose bar stays where it is
             self._progress.remove_task(self._task)
         self._progress.start()
-        self._progress.console.print(title, markup=False, highlight=False)
+        self.note(title)
         self._task = self._progress.add_task("steps", total=last, completed=first, figures="starting workers")
 
     def train_row(self, row: dict[str, Any]) -> None:
@@ -171,7 +172,7 @@ class Bar:
             self.note(describe_eval(row))
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text)
 
     def close(self) -> None:
         self._progress.stop()

@@ -33,8 +33,8 @@ __all__ = ["compare", "diff", "evaluate", "export", "predict", "summaries"]
 
 
 def summaries() -> list[dict[str, Any]]:
-    """All runs below `runs/`, the one that changed last at the end: name, recipe, state, step, workers, top1, best,
-    images_per_second, deaths, digest and more. A run that cannot be read is left out, with a warning.
+    """All runs below `runs/`, the one that was started or resumed last at the end: name, recipe, state, step, workers,
+    top1, best, images_per_second, deaths, digest and more. A run that cannot be read is left out, with a warning.
 
     >>> sorted(runs.summaries()[0])[:4]
     ['best', 'best_top1', 'changed', 'corruptions']

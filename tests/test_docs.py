@@ -77,6 +77,22 @@ def test_what_newcomers_are_told_to_type_exists(page: Path) -> None:
         assert hasattr(getattr(Recipe(name="any"), section), key), f"{section}.{key}"
 
 
+@pytest.mark.parametrize(
+    ("page", "heading", "command", "elsewhere"),
+    [
+        ("commands.md", "## lockstep train RECIPE", "train", set()),
+        ("recipes.md", "## Changing a recipe on the command line", "config", {"--set"}),
+    ],
+)
+def test_every_option_is_in_the_table(page: str, heading: str, command: str, elsewhere: set[str]) -> None:
+    commands = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    section = (REPOSITORY / "docs" / page).read_text().partition(heading)[2].partition("\n## ")[0]
+    cells = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `--")]
+    told = set(re.findall(r"--[a-z][a-z0-9-]*", " ".join(cells))) | elsewhere | {"--help"}
+    options = [one.option_strings for one in commands[command]._actions if one.option_strings]
+    assert [names for names in options if told.isdisjoint(names)] == []
+
+
 def submits(commands: dict[str, argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:
     actions = commands["submit"]._actions
     return [

@@ -130,10 +130,11 @@ def test_one_that_follows_knows_after_a_restart_what_was_the_best(lockstep: Comm
     assert listed["best_top1"] == 0.9876
 
 
-def test_options_of_a_single_evaluation_are_refused_when_following(lockstep: Command) -> None:
-    done = lockstep("evaluate", "run", "--follow", "--per-class")
+@pytest.mark.parametrize("option", [["--per-class"], ["--hold-out", "0"]])
+def test_options_of_a_single_evaluation_are_refused_when_following(lockstep: Command, option: list[str]) -> None:
+    done = lockstep("evaluate", "run", "--follow", *option)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--per-class is for one evaluation" in done.stderr
+    assert f"{option[0]} is for one evaluation" in done.stderr
 
 
 def test_a_damaged_checkpoint_is_passed_over(lockstep: Command) -> None:
@@ -145,3 +146,20 @@ def test_a_damaged_checkpoint_is_passed_over(lockstep: Command) -> None:
     done = lockstep("evaluate", "run", "--follow")
     assert done.returncode == 0
     assert list(evaluations(Path("runs/run/followed.jsonl"))) == [16, 24]
+
+
+def test_a_metric_that_is_no_number_breaks_neither_the_follower_nor_what_is_read_later(lockstep: Command) -> None:
+    """In files that any reader of JSON takes; those of older versions say NaN, and null for the best."""
+    Path("own.py").write_text("def odd(outputs, targets):\n    return outputs[:, 0] * float('nan')\n")
+    digest_in(lockstep("train", *RECIPE, "--set", "metric=own.py:odd", "--workers", "1", "--run", "run"))
+    for _ in range(2):
+        done = lockstep("evaluate", "run", "--follow")
+        assert done.returncode == 0, done.stderr
+        assert "none is the best" in done.stdout
+    path = Path("runs/run/followed.jsonl")
+    for file in (path, Path("runs/run/metrics.jsonl"), Path("runs/run/best.json")):
+        assert "NaN" not in file.read_text()
+    path.write_text(path.read_text().replace('"odd": null', '"odd": NaN, "best_odd": null'))
+    for command in (["evaluate", "run", "--follow"], ["runs"], ["runs", "--json"], ["compare", "run"]):
+        done = lockstep(*command)
+        assert (done.returncode, "NaN" in done.stdout) == (0, False), done.stderr

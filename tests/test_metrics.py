@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -84,6 +86,18 @@ def test_rows_of_steps_that_are_done_again_are_left_out(tmp_path: Path) -> None:
     rows = [(row["step"], row["session"]) for row in metrics.read(path) if row["kind"] == "train"]
     assert rows == [(1, 1), (2, 1), (3, 2)]
     assert metrics.read(tmp_path / "nothing") == []
+
+
+def test_a_figure_that_is_no_number_is_one_that_any_reader_of_json_takes(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with MetricsFile(path, 0) as file:
+        file.write({"kind": "train", "step": 1, "loss": math.inf, "spans": {"data": math.nan}})
+        file.write({"kind": "corruption", "step": 1, "worker": None})
+    assert not re.search("NaN|Infinity", path.read_text())
+    _, train, corruption = metrics.read(path)
+    assert math.isnan(train["loss"])
+    assert corruption["worker"] is None
+    assert metrics.scalars(train).keys() == {"train/loss"}
 
 
 def test_spans_add_up_and_start_anew() -> None:

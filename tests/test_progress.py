@@ -38,3 +38,15 @@ def test_a_result_that_the_command_prints_is_not_shown_twice_on_a_terminal(
     lines = capsys.readouterr().err
     assert "step 10: top1 25.00%, loss 0.5000 on 100 test images" in lines
     assert ("step 20: top1" in lines) is (says_result or not is_terminal)
+
+
+def test_names_are_neither_markup_nor_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar()
+    bar.start("run a[/b]", 0, 100)
+    bar.train_row({"step": 10, "loss": 0.5, "metric": "x[/y]", "x[/y]": 0.25, "images_per_second": 3000.0})
+    bar.note("run exp[red]:bug:")
+    bar.close()
+    shown = capsys.readouterr().err
+    assert "run a[/b]" in shown
+    assert "x[/y] 0.25" in shown
+    assert "run exp[red]:bug:" in shown

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import options, reports
 from lockstep.errors import UserError
@@ -37,9 +36,7 @@ def resume(parsed: argparse.Namespace) -> int:
 
 
 def evaluate(parsed: argparse.Namespace) -> int:
-    import json
-
-    from lockstep import api, progress, runs
+    from lockstep import api, progress, runs, strictjson
     from lockstep.report import confusion
 
     if parsed.follow:
@@ -49,7 +46,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
     if run.evaluation is None:
         return run.exit_code
     if parsed.json:
-        print(json.dumps(runs.figures(run)))
+        print(strictjson.dumps(runs.figures(run)))
         return run.exit_code
     _print_figures(run)
     if run.confusion is None:
@@ -67,19 +64,28 @@ ONCE = ("data", "eval_data", "hold_out", "checkpoint", "per_class", "confusion",
 
 
 def _follow(parsed: argparse.Namespace) -> int:
-    from lockstep import api, goal, progress
+    from lockstep import api, progress
 
     for name in ONCE:
-        if getattr(parsed, name) not in (None, False):
+        if (given := getattr(parsed, name)) is not None and given is not False:  # 0 is a value
             raise UserError(f"--{name.replace('_', '-')} is for one evaluation: leave it out, or --follow")
     rows = api.follow_run(parsed.run, options.request(parsed), display=progress.display())
     if not rows:
         print(f"{parsed.run} ended without a checkpoint")
         return 0
-    name, value = goal.best_in(rows[-1]) or ("loss", math.nan)
-    best = next((row["step"] for row in rows if row[name] == value), rows[-1]["step"])
-    print(f"{len(rows)} checkpoints evaluated; best {name} {goal.as_text(name, value)} at step {best}")
+    print(f"{len(rows)} checkpoints evaluated; {_describe_best(rows)}")
     return 0
+
+
+def _describe_best(rows: list[dict[str, Any]]) -> str:
+    from lockstep import goal
+
+    best = goal.best_in(rows[-1])
+    if best is None:
+        return "none is the best, since what they are judged by was never a number"
+    name, value = best
+    step = next((row["step"] for row in rows if row[name] == value), rows[-1]["step"])
+    return f"best {name} {goal.as_text(name, value)} at step {step}"
 
 
 def stop(parsed: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+from lockstep import strictjson
 from lockstep.cli import options
 from lockstep.errors import UserError
 
@@ -38,7 +39,7 @@ def runs(parsed: argparse.Namespace) -> int:
         print(f"lockstep: {problem}", file=sys.stderr)
     if parsed.json:
         for summary in summaries:
-            print(json.dumps(dataclasses.asdict(summary)))
+            print(strictjson.dumps(dataclasses.asdict(summary)))
     elif not summaries and not problems:
         print("there is no run in runs/ yet: start one with `lockstep train demo`")
     elif summaries:
@@ -118,7 +119,7 @@ def diff(parsed: argparse.Namespace) -> int:
 
     found = find(parsed.first, parsed.second, again=not parsed.recorded, progress=_show_steps)
     if parsed.json:
-        print(json.dumps(to_plain(found), default=str))
+        print(strictjson.dumps(to_plain(found), default=str))
     else:
         print(found)
     return 0 if found.known.parted is None and found.known.compared else 1

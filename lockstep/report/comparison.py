@@ -6,8 +6,9 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from lockstep.errors import UserError
 from lockstep.inputs import Inputs
 from lockstep.report.curves import Course, course
 from lockstep.report.runs import Summary, summarize
-from lockstep.report.sizes import Sizes, sizes, together
+from lockstep.report.sizes import Sizes, sizes, speed_per_worker, together, was_resized
 from lockstep.rundirectory import RunDirectory
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Run:
     summary: Summary
     sizes: Sizes
     """How many workers there really were."""
+    speed_per_worker: float | None
+    """Images per second for each worker that was there."""
     strategy: str
     engine: str
     seed: int
@@ -54,16 +57,14 @@ class Row:
     runs: tuple[Run, ...]
     speed_up: float | None
     """Images per second, next to one worker with the same recipe; None if none is compared."""
+    efficiency: float | None
+    """The same for each worker that was there."""
     seconds_to: tuple[float, ...]
     """To the accuracy that was asked for, of those runs that reached it."""
 
     @property
     def first(self) -> Run:
         return self.runs[0]
-
-    @property
-    def efficiency(self) -> float | None:
-        return None if self.speed_up is None else self.speed_up / self.sizes.mean
 
     @property
     def sizes(self) -> Sizes:
@@ -83,10 +84,11 @@ def load(directory: RunDirectory) -> Run:
     found = description.from_plain(directory.read_json("dataset.json"))
     summary = summarize(directory)
     there = sizes(rows, job.workers)
-    was_resized = any(row.get("kind") == "resize" for row in rows)
+    workers = there.text if was_resized(rows) else job.workers
     return Run(
         summary=summary,
         sizes=there,
+        speed_per_worker=speed_per_worker(rows, job.workers),
         strategy=_strategy(job),
         engine=job.engine,
         seed=recipe.seed,
@@ -95,7 +97,7 @@ def load(directory: RunDirectory) -> Run:
         bytes_per_step=sum(sent) / steps if sent and steps else None,
         course=course(rows, metrics.read(directory.followed), summary.goal),
         trained=_trained(recipe, inputs.read(directory.read_json("environment.json"))),
-        settings=f"{_strategy(job)}, {there.text if was_resized else job.workers}, {job.engine}, {job.evaluator}",
+        settings=f"{_strategy(job)}, {workers}, {job.engine}, {job.evaluator}",
     )
 
 
@@ -128,8 +130,7 @@ def compare(runs: list[Run], top1: float | None = None) -> tuple[list[Row], floa
         if top1 is not None and run.summary.goal != "top1":
             raise UserError(f"{run.summary.name} is judged by its {run.summary.goal}, not by top1: leave --top1 out")
     target = top1 if top1 is not None else reached_by_all(runs)
-    rows = [Row(tuple(group), _speed_up(group, runs), tuple(_times(group, target))) for group in grouped(runs)]
-    return rows, target
+    return [_row(group, runs, target) for group in grouped(runs)], target
 
 
 def grouped(runs: list[Run]) -> list[list[Run]]:
@@ -148,7 +149,12 @@ def reached_by_all(runs: list[Run]) -> float | None:
     bests = [run.summary.best if run.summary.goal == "top1" else None for run in runs]
     if not bests or any(best is None for best in bests):
         return None
-    return int(min(best for best in bests if best is not None) * 100) / 100 or None
+    return _whole_percents(min(best for best in bests if best is not None)) or None
+
+
+def _whole_percents(share: float) -> float:
+    """Rounded down, but for what is only missing because of binary fractions: 0.29 * 100 is a little less than 29."""
+    return math.floor(round(share * 100, 6)) / 100
 
 
 def _times(group: list[Run], target: float | None) -> list[float]:
@@ -157,17 +163,26 @@ def _times(group: list[Run], target: float | None) -> list[float]:
     return [seconds for run in group if (seconds := run.course.seconds_to(target)) is not None]
 
 
-def _speed_up(group: list[Run], runs: list[Run]) -> float | None:
-    """Next to one worker on the same recipe: with the same strategy, if there is one, and otherwise with any."""
-    alone = [run for run in runs if run.trained == group[0].trained and run.sizes.most == 1]
-    same = [run for run in alone if run.strategy == group[0].strategy]
-    mine, theirs = _speed(group), _speed(same or alone)
-    return None if mine is None or theirs is None else mine / theirs
+def _row(group: list[Run], runs: list[Run], target: float | None) -> Row:
+    alone = _mean(run.course.images_per_second for run in _alone(group[0], runs))
+    speed = _mean(run.course.images_per_second for run in group)
+    per_worker = _mean(run.speed_per_worker for run in group)
+    return Row(tuple(group), _ratio(speed, alone), _ratio(per_worker, alone), tuple(_times(group, target)))
 
 
-def _speed(runs: list[Run]) -> float | None:
-    speeds = [speed for run in runs if (speed := run.course.images_per_second) is not None]
-    return statistics.mean(speeds) if speeds else None
+def _alone(run: Run, runs: list[Run]) -> list[Run]:
+    """One worker on the same recipe: with the same strategy, if there is one, and otherwise with any."""
+    alone = [other for other in runs if other.trained == run.trained and other.sizes.most == 1]
+    return [other for other in alone if other.strategy == run.strategy] or alone
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.mean(known) if known else None
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one / other
 
 
 # Tables
@@ -196,8 +211,13 @@ def goals_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(run.summary.goal for row in rows for run in row.runs))
 
 
+def time_to(target: float) -> str:
+    """The head of the column with the time to an accuracy."""
+    return f"s to {100 * target:g}%"
+
+
 def columns(target: float | None, goals: list[str]) -> list[Column]:
-    time_to = "" if target is None else f"s to {target:.0%}"
+    time = "" if target is None else time_to(target)
     found = [
         _text_column("run", lambda row: row.names),
         _text_column("strategy", lambda row: row.first.strategy),
@@ -208,7 +228,7 @@ def columns(target: float | None, goals: list[str]) -> list[Column]:
         Column("speed-up", None, lambda row: _format(row.speed_up, "{:.2f}")),
         Column("efficiency", None, lambda row: _format(row.efficiency, "{:.0%}")),
         *(_best_column(name) for name in goals),
-        Column(time_to, None, lambda row: spread(list(row.seconds_to), "{:.1f}")),
+        Column(time, None, lambda row: spread(list(row.seconds_to), "{:.1f}")),
         _number_column("MB/step", _megabytes, "{:.3f}"),
         Column("deaths", None, lambda row: str(sum(run.summary.deaths for run in row.runs) or "")),
         _text_column("digest", lambda row: ", ".join((run.summary.digest or "")[:12] for run in row.runs)),
@@ -260,7 +280,7 @@ def table(rows: list[Row], target: float | None) -> Table:
 
     shown = Table(box=None, pad_edge=False)
     for column in columns(target, goals_of(rows)):
-        shown.add_column(column.title, justify="left" if column.is_text else "right", overflow="fold")
+        shown.add_column(Text(column.title), justify="left" if column.is_text else "right", overflow="fold")
     for line in cells(rows, target)[1:]:
         shown.add_row(*map(Text, line))
     return shown
@@ -273,7 +293,7 @@ def to_plain(rows: list[Row], target: float | None) -> list[dict[str, Any]]:
 
 
 def _figures(run: Run, runs: list[Run], target: float | None) -> dict[str, Any]:
-    one, alone = run.summary, Row((run,), _speed_up([run], runs), ())
+    one, alone = run.summary, _row([run], runs, target)
     return {
         "run": one.name,
         "recipe": one.recipe,

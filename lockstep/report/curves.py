@@ -14,8 +14,8 @@ class Point:
     """A figure, and when it was reached."""
 
     step: int
-    seconds: float
-    """Since the run began; what lies between two sessions of it does not count."""
+    seconds: float | None
+    """Since the run began; what lies between two sessions of it does not count. None if nobody knows when."""
     value: float
 
 
@@ -51,14 +51,14 @@ class Course:
         return statistics.median(point.value for point in self.speed) if self.speed else None
 
     def seconds_to(self, top1: float) -> float | None:
-        """When an evaluation first showed as much; None if none did."""
-        return next((point.seconds for point in self.top1 if point.value >= top1), None)
+        """When an evaluation first showed as much; None if none did of which it is known when."""
+        return next((one.seconds for one in self.top1 if one.value >= top1 and one.seconds is not None), None)
 
 
 def course(rows: list[metrics.Row], followed: Iterable[metrics.Row] = (), figure: str = "top1") -> Course:
     """From the rows of `metrics.jsonl`, and those of an evaluator elsewhere; `figure` says how good they found it."""
     clock = _Clock(rows)
-    evaluations = sorted([*_of("eval", rows), *_of("eval", followed)], key=lambda row: (int(row["step"]), row["time"]))
+    evaluations = sorted([*_of("eval", rows), *_timed(followed, rows)], key=lambda row: int(row["step"]))
     return Course(
         loss=_points(_of("train", rows), "loss", clock),
         top1=_points(evaluations, figure, clock),
@@ -92,15 +92,30 @@ def _of(kind: str, rows: Iterable[metrics.Row]) -> list[metrics.Row]:
     return [row for row in rows if row.get("kind") == kind]
 
 
+def _timed(followed: Iterable[metrics.Row], rows: list[metrics.Row]) -> list[metrics.Row]:
+    """Evaluations from elsewhere, each with the time of its checkpoint: whoever follows a run may come days later."""
+    written = {int(row["step"]): row["time"] for row in reversed(_of("checkpoint", rows))}
+    return [{**row, "time": written.get(int(row["step"]))} for row in _of("eval", followed)]
+
+
 def _points(rows: list[metrics.Row], key: str, clock: _Clock) -> tuple[Point, ...]:
-    return tuple(Point(int(row["step"]), clock.seconds(row["time"]), float(row[key])) for row in rows if key in row)
+    def seconds(row: metrics.Row) -> float | None:
+        return None if row["time"] is None else clock.seconds(row["time"])
+
+    return tuple(Point(int(row["step"]), seconds(row), float(row[key])) for row in rows if key in row)
 
 
 def _happenings(rows: list[metrics.Row], clock: _Clock) -> Iterable[Happening]:
+    begins = False
+    """Whether a session has yet to form its first generation, in which nobody joins anybody."""
     for row in rows:
-        if row.get("kind") == "death":
+        if row.get("kind") == "start":
+            begins = True
+        elif row.get("kind") == "death":
             what = f"{row.get('role', 'worker')} {row['worker']} {row['how']}"
             yield Happening(int(row["step"]), clock.seconds(row["time"]), what)
-        elif row.get("kind") == "generation" and row.get("joined") and row.get("causes") != ["start"]:
-            joined = ", ".join(str(one) for one in row["joined"])
-            yield Happening(int(row["step"]), clock.seconds(row["time"]), f"worker {joined} joined")
+        elif row.get("kind") == "generation":
+            if row.get("joined") and not begins:
+                joined = ", ".join(str(one) for one in row["joined"])
+                yield Happening(int(row["step"]), clock.seconds(row["time"]), f"worker {joined} joined")
+            begins = False

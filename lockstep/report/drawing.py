@@ -50,13 +50,15 @@ def draw(runs: list[Run], path: Path) -> None:
         pyplot.close(figure)
 
 
-def _add(axes: Axes, run: Run, look: dict[str, Any], place: Callable[[Point | Happening], float]) -> None:
+def _add(axes: Axes, run: Run, look: dict[str, Any], place: Callable[[Point | Happening], float | None]) -> None:
     """A curve, with a cross for every death and a ring for every join at the height that it has there."""
     name = run.summary.name.replace("$", r"\$").lstrip("_")  # no formulas, and none is hidden from the legend
-    across, values = [place(point) for point in run.course.top1], [point.value for point in run.course.top1]
+    placed = [(at, point.value) for point in run.course.top1 if (at := place(point)) is not None]
+    across, values = [at for at, _ in placed], [value for _, value in placed]
     axes.plot(across, values, marker=".", markersize=2 * look["linewidth"] + 4, label=name, **look)
     for what, marker in (("death", "X"), ("join", "o")):
-        found = [place(one) for one in run.course.happenings if one.is_join == (what == "join")]
+        chosen = [one for one in run.course.happenings if one.is_join == (what == "join")]
+        found = [at for one in chosen if (at := place(one)) is not None]
         if found and values:
             heights = [_height(at, across, values) for at in found]
             label = f"{what} in {name}"

@@ -13,9 +13,14 @@ function width(chart, axis, number) {
   return chart === "speed" || axis === "seconds" ? 2 : 2 + 2 * Math.min(runs.length - 1 - number, 4);
 }
 
+// Of an evaluation from elsewhere it may not be known when it was: against time it is left out.
+function column(points, name, axis) {
+  return points[name].filter((_, number) => points[axis][number] !== null);
+}
+
 function lines(chart, axis) {
   return runs.map((run, number) => ({
-    x: run[chart][axis], y: run[chart].value, name: plain(run.name), mode: "lines+markers",
+    x: column(run[chart], axis, axis), y: column(run[chart], "value", axis), name: plain(run.name), mode: "lines+markers",
     line: { color: colours[number % colours.length], width: width(chart, axis, number) },
     marker: { size: width(chart, axis, number) + 2 },
   }));

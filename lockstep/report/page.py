@@ -6,11 +6,11 @@ The drawing is done by plotly.js, which is part of the file; what is to be drawn
 from __future__ import annotations
 
 import html
-import json
 import re
 from importlib import resources
 from typing import Any
 
+from lockstep import strictjson
 from lockstep.report.comparison import Column, Row, Run, cells, columns, goals_of
 from lockstep.report.curves import Course, Point
 
@@ -84,7 +84,7 @@ def _points(points: tuple[Point, ...], per_epoch: float | None) -> dict[str, lis
     return {
         "step": [point.step for point in points],
         "epoch": [_epoch(point.step, per_epoch) for point in points],
-        "seconds": [round(point.seconds, 3) for point in points],
+        "seconds": [None if point.seconds is None else round(point.seconds, 3) for point in points],
         "value": [point.value for point in points],
     }
 
@@ -94,5 +94,5 @@ def _epoch(step: int, per_epoch: float | None) -> float | None:
 
 
 def _embedded(plain: object) -> str:
-    """JSON inside a script element, which must not end it whatever a run is called."""
-    return json.dumps(plain).replace("<", "\\u003c")
+    """JSON inside a script element, which must not end it whatever a run is called. The browser takes no NaN."""
+    return strictjson.dumps(plain).replace("<", "\\u003c")

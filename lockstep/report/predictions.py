@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
+
+from lockstep import strictjson
 
 if TYPE_CHECKING:
     from lockstep.predict import Prediction
@@ -30,4 +31,4 @@ def to_plain(prediction: Prediction) -> dict[str, Any]:
 
 def to_json(prediction: Prediction) -> str:
     """One object."""
-    return json.dumps(to_plain(prediction))
+    return strictjson.dumps(to_plain(prediction))

@@ -106,24 +106,25 @@ def _state(directory: RunDirectory, rows: list[metrics.Row]) -> str:
 
 
 def summarize_all() -> tuple[list[Summary], list[str]]:
-    """All runs, the one that changed last at the end, and what is wrong with those that cannot be read."""
+    """All runs in the order of `last`, and what is wrong with those that cannot be read."""
     summaries, problems = [], []
     for directory in rundirectory.all_runs():
         try:
             summaries.append(summarize(directory))
         except UserError as error:
             problems.append(str(error))
-    return sorted(summaries, key=lambda one: one.changed), problems
+    return summaries, problems
 
 
 def table(summaries: list[Summary]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(box=None, pad_edge=False)
     for column in COLUMNS:
         shown.add_column(column, justify="left" if column in TEXTS else "right", overflow="fold")
     for one in summaries:
-        shown.add_row(*_cells(one))
+        shown.add_row(*map(Text, _cells(one)))
     return shown
 
 

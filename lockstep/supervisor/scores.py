@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,10 +43,10 @@ class Scores:
         """The figures of an evaluation that is complete, next to the best so far."""
         figures = combine(results) | mark_of(self.own)
         goal = goal_of(self.own, figures)
-        if not self.best or goal.name not in self.best or goal.is_better(figures[goal.name], self.best[goal.name]):
+        if goal.is_better(figures[goal.name], (self.best or {}).get(goal.name, math.nan)):
             self.best = {goal.name: figures[goal.name], "step": step}
         marks = {"held_out": True} if self.held_out else {}
-        return {**figures, f"best_{goal.name}": self.best[goal.name], **marks}
+        return {**figures, **goal.best_mark((self.best or {}).get(goal.name)), **marks}
 
     def known_leaves(self, step: int) -> tuple[int, ...]:
         """The leaves of an evaluation under way that need not be done again."""

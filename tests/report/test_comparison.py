@@ -5,20 +5,37 @@ from __future__ import annotations
 import csv
 import html
 import io
+import json
 import os
 import re
 import shutil
+import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lockstep import injection
+from lockstep import injection, metrics
+from lockstep.config import Job
 from lockstep.errors import UserError
-from lockstep.report.comparison import columns, compare, load, spread, table
+from lockstep.recipes.demo import demo
+from lockstep.report.comparison import Run, columns, compare, load, reached_by_all, spread, table, time_to
 from lockstep.report.page import page
-from lockstep.rundirectory import existing
+from lockstep.rundirectory import RunDirectory, existing
 from tests.conftest import RECIPE, run
+
+ONE_SESSION: list[metrics.Row] = [{"kind": "start", "step": 0}, {"kind": "generation", "step": 0, "workers": 2}]
+
+
+def written(name: str, rows: list[metrics.Row] = ONE_SESSION, best: float = 0.5, seed: int = 0) -> Run:
+    """A run with these rows, which nobody has trained."""
+    directory = RunDirectory(Path("runs") / name)
+    directory.path.mkdir(parents=True)
+    directory.write_config(replace(demo(), seed=seed), Job(workers=1))
+    found = [*rows, {"kind": "eval", "step": 20, "top1": best, "best_top1": best}]
+    directory.metrics.write_text("".join(json.dumps({**row, "time": float(at)}) + "\n" for at, row in enumerate(found)))
+    return load(directory)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +93,9 @@ def test_the_figures_of_every_run_as_csv(here: Path) -> None:
     assert float(served["efficiency"]) == pytest.approx(float(served["speed_up"]) / 2)
     there = (5 * 2 + 19 * 1) / 24  # the second one was killed in step 5, before its replacement was ready
     assert float(two["mean_workers"]) == pytest.approx(there)
-    assert float(two["efficiency"]) == pytest.approx(float(two["speed_up"]) / there)
+    rows = [row["images_per_second"] for row in metrics.read(Path("runs/two/metrics.jsonl")) if row["kind"] == "train"]
+    each = statistics.median(speed / (2 if step <= 5 else 1) for step, speed in enumerate(rows, 1))
+    assert float(two["efficiency"]) == pytest.approx(each / float(one["images_per_second"]))
     assert float(two["speed_up"]) == pytest.approx(float(two["images_per_second"]) / float(one["images_per_second"]))
     assert float(one["bytes_per_step"]) == 0
     assert float(served["bytes_per_step"]) > float(two["bytes_per_step"]) > 0
@@ -91,8 +110,8 @@ def test_every_line_of_csv_has_the_speed_up_of_its_own_run(here: Path) -> None:
     for line in grouped:
         own = float(line["images_per_second"]) / float(one["images_per_second"])
         assert float(line["speed_up"]) == pytest.approx(own)
-        assert float(line["efficiency"]) == pytest.approx(own / float(line["mean_workers"]))
     assert grouped[0]["speed_up"] != grouped[1]["speed_up"]
+    assert float(grouped[1]["efficiency"]) == pytest.approx(float(grouped[1]["speed_up"]) / 2)
 
 
 def test_the_page_has_the_same_table(here: Path) -> None:
@@ -145,6 +164,26 @@ def test_the_columns_are_those_that_were_promised() -> None:
     assert titles[4:9] == ["steps/s", "images/s", "speed-up", "efficiency", "best top1"]
     assert titles[9:] == ["s to 90%", "MB/step", "deaths", "digest"]
     assert "s to" not in " ".join(column.title for column in columns(None, ["top1"]))
+
+
+@pytest.mark.parametrize(("target", "head"), [(0.9, "s to 90%"), (0.995, "s to 99.5%"), (0.29, "s to 29%")])
+def test_the_time_to_an_accuracy_names_that_very_accuracy(target: float, head: str) -> None:
+    assert time_to(target) == head
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(("best", "whole"), [(0.29, 0.29), (0.58, 0.58), (0.999, 0.99), (1.0, 1.0), (0.004, None)])
+def test_the_accuracy_that_all_have_reached_is_rounded_down_and_no_further(best: float, whole: float | None) -> None:
+    """0.29 * 100 and 0.58 * 100 are a little less than they should be."""
+    assert reached_by_all([written("run", best=best)]) == whole
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_run_that_was_continued_with_one_worker_is_not_one_of_one_worker() -> None:
+    continued = [*ONE_SESSION, {"kind": "start", "step": 20}, {"kind": "generation", "step": 20, "workers": 1}]
+    alone = [ONE_SESSION[0], {**ONE_SESSION[1], "workers": 1}]
+    runs = [written("continued", continued), written("alone", alone, seed=1)]
+    assert [row.names for row in compare(runs)[0]] == ["continued", "alone"]
 
 
 def test_mean_and_spread() -> None:

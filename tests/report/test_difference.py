@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import injection
+from lockstep import cli, differences, injection
 from lockstep.config import Job
+from lockstep.differences import Difference
 from lockstep.recipes import RECIPES
-from lockstep.report.difference import Record, causes
+from lockstep.report.difference import Record, causes, parting
+from lockstep.rerun import Found
 from tests.conftest import RECIPE, run
 
 TRAIN = ["train", *RECIPE, "--set", "evaluation.every_steps=0"]
@@ -118,3 +121,17 @@ def test_runs_without_a_common_step_cannot_be_compared(here: Path) -> None:
     result = run("diff", "one", "empty")
     assert result.returncode == 1
     assert "have no digest of the same step" in result.stdout
+
+
+def test_what_differs_beyond_measure_is_null_in_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the shapes of a tensor differ."""
+    one = Record("one", RECIPES["demo"](), Job(workers=1), {}, {8: "a"}, False)
+    other = replace(one, name="other", digests={8: "b"})
+    found = Difference(one, other, parting(one, other), Found(0, 0, ("weight",), math.inf, ("a", "b")), None)
+    monkeypatch.setattr(differences, "diff", lambda *_, **__: found)
+    assert cli.main(["diff", "one", "other", "--json"]) == 1
+    shown = capsys.readouterr().out
+    assert "Infinity" not in shown
+    assert json.loads(shown)["found"]["largest"] is None

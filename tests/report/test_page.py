@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromiu
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 NAME = "<b>bold</b>&'\"<script>window.broken=1<{{script}}"
 JOIN = {"kind": "generation", "step": 9, "generation": 3, "joined": [2], "causes": ["join"], "workers": 2}
+FOLLOWED = {"kind": "eval", "step": 9, "top1": 0.5, "time": 1e10}
+"""An evaluation from elsewhere, years later, of a checkpoint of which nobody knows when it was written."""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert run(*train, "--no-replace", "--workers", "2", "--run", "two", cwd=root).returncode == 0
     shutil.copytree(root / "runs" / "two", root / "runs" / NAME)
     _let_one_join(root / "runs" / NAME / "metrics.jsonl")
+    _lose_a_loss(root / "runs" / NAME / "metrics.jsonl")
+    (root / "runs" / NAME / "followed.jsonl").write_text(json.dumps(FOLLOWED))
     before = Path.cwd()
     os.chdir(root)
     try:
@@ -45,6 +50,11 @@ def _let_one_join(path: Path) -> None:
     lines = path.read_text().splitlines()
     row = JOIN | {"time": json.loads(lines[-1])["time"]}
     path.write_text("\n".join([*lines[:-1], json.dumps(row), lines[-1], ""]))
+
+
+def _lose_a_loss(path: Path) -> None:
+    """As if the loss of the first row had been no number; older versions wrote it so."""
+    path.write_text(re.sub(r'"loss": [^,]+', '"loss": NaN', path.read_text(), count=1))
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +99,14 @@ def test_the_curves_of_all_runs_are_there(page: Any) -> None:
     for chart in ("top1", "loss", "speed"):
         assert page.locator(f"#{chart} .scatterlayer .trace").count() == 4, "a line of each, and its marks"
     first, second = curves(page, "top1")[:2]
-    assert first["x"] == second["x"] == [6, 12, 18, 24]
+    assert (first["x"], second["x"]) == ([6, 12, 18, 24], [6, 9, 12, 18, 24])
     assert all(0 <= value <= 1 for value in first["y"])
+
+
+def test_a_figure_that_is_no_number_is_a_gap_in_its_curve_alone(page: Any) -> None:
+    whole, lacking = curves(page, "loss")[:2]
+    assert whole["x"] == lacking["x"]
+    assert [None, *whole["y"][1:]] == lacking["y"]
 
 
 def test_deaths_and_joins_are_marked(page: Any) -> None:
@@ -112,7 +128,9 @@ def test_a_click_on_a_name_hides_its_curve(page: Any) -> None:
 
 def test_the_toggles_change_what_curves_are_drawn_against(page: Any) -> None:
     page.get_by_label("seconds").check()
-    assert curves(page, "top1")[0]["x"] != [6, 12, 18, 24]
+    first, second = curves(page, "top1")[:2]
+    assert first["x"] != [6, 12, 18, 24]
+    assert (second["x"], second["y"]) == (first["x"], first["y"]), "what has no time is left out"
     assert page.locator("#top1 .xtitle").text_content() == "seconds"
     page.get_by_label("epochs").check()
     assert curves(page, "loss")[0]["x"][-1] == pytest.approx(24 * 16 / 10000)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lockstep import injection
+from lockstep.config import Job
+from lockstep.recipes.demo import demo
+from lockstep.report.runs import summarize_all
+from lockstep.rundirectory import RunDirectory, existing
 from tests.conftest import RECIPE, Command, start
 from tests.test_resume import rows_of, wait_for_step
+from tests.test_rundirectory import make_run
 
 
 def test_runs_show_states_deaths_and_digests(lockstep: Command, workspace: Path) -> None:
@@ -57,3 +65,26 @@ def test_a_run_that_cannot_be_read_is_there_all_the_same(lockstep: Command, work
     shown = lockstep("runs")
     assert shown.stdout == ""
     assert "runs/broken/config.json cannot be read" in shown.stderr
+
+
+def test_names_are_shown_as_they_are(lockstep: Command, workspace: Path) -> None:
+    """And not as markup, which would leave out one of them, and stumble over the other."""
+    for name in ("exp[lr=0.1]", "closed[", ":bug:"):
+        make_run(f"runs/{name}")
+    odd = RunDirectory(workspace / "runs/odd")
+    odd.path.mkdir()
+    odd.write_config(replace(demo(), name="a[/b]"), Job(workers=1))
+    shown = lockstep("runs")
+    assert shown.returncode == 0, shown.stderr
+    for name in ("exp[lr=0.1]", "closed[", ":bug:", "a[/b]"):
+        assert name in shown.stdout
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_last_line_is_the_run_that_is_meant_by_last() -> None:
+    """That was started or resumed last, whichever was written to last."""
+    for age, name in enumerate(("newest", "older")):
+        directory = make_run(f"runs/{name}", age)
+        directory.metrics.write_text(json.dumps({"kind": "start", "step": 0, "time": 1e9 + age}) + "\n")
+    assert [one.name for one in summarize_all()[0]] == ["older", "newest"]
+    assert existing("last").name == "newest"

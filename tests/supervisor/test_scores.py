@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events, messages
 from lockstep.supervisor.scores import Scores
@@ -31,3 +33,15 @@ def test_the_best_is_that_with_the_most_hits() -> None:
     assert figures is not None
     assert figures["best_top1"] == 0.75
     assert "top5" not in figures
+
+
+def test_what_is_no_number_is_never_the_best() -> None:
+    scores = Scores(num_leaves=0)
+    rows = [scores.add(step, 0, LeafResult(1, None, None, loss), 1) for step, loss in ((1, math.nan), (2, math.inf))]
+    assert scores.best is None
+    assert not any("best_loss" in (row or {}) for row in rows)
+    for step, loss in ((3, 2.0), (4, math.nan)):
+        row = scores.add(step, 0, LeafResult(1, None, None, loss), 1)
+        assert row is not None
+        assert row["best_loss"] == 2.0
+    assert scores.best == {"loss": 2.0, "step": 3}
