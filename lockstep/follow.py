@@ -97,5 +97,11 @@ def _evaluate(plan: Plan, replica: Replica, info: checkpoint.Info, before: list[
     figures = combine(results) | mark_of(own)
     goal = goal_of(own, figures)
     best = goal.best([figures[goal.name], *(row[goal.name] for row in before)])
-    marks = {"held_out": True} if plan.recipe.data.hold_out else {}
-    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, f"best_{goal.name}": best, **marks}
+    return {
+        "kind": "eval",
+        "step": found.step,
+        "digest": found.digest,
+        **figures,
+        f"best_{goal.name}": best,
+        **plan.marks,
+    }
