@@ -154,6 +154,7 @@ def test_items_that_are_drawn_at_random_give_one_digest_for_every_number_of_work
     result = lockstep("train", "own.py:recipe", *killed)
     assert digest_in(result) == digest
     assert "4 leaves of 4 samples, " in result.stderr
+    assert " samples/s\n" in result.stderr
     assert "on 20 test samples" in result.stdout
     assert "1 worker died on the way" in result.stdout
     evaluations = [rows_of(workspace / "runs" / name, "eval") for name in ("one", "parts", "killed")]
