@@ -24,7 +24,7 @@ __all__ = ["Checkpoints", "Data", "Evaluation", "Group", "Model", "Optimizer", "
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Which images there are to train and to test with, and what happens to them before the model sees them."""
+    """What there is to train and to test with, most often images, and what happens to it before the model sees it."""
 
     source: str = "cifar10"
     """Which reader: a name from `lockstep.data.SOURCES`, or a function of your own (`file.py:function` or
@@ -193,7 +193,7 @@ class Evaluation:
     every_steps: int = 0
     """Evaluate after every so many steps; 0 means only at the end."""
     leaf_batch: int = 250
-    """Images that are evaluated in one piece; belongs to the bits of the reported loss."""
+    """Samples that are evaluated in one piece; belongs to the bits of the reported loss."""
     max_leaves: int = 0
     """Evaluate only the first so many pieces; 0 means the whole test set."""
     views: Literal["one", "mirror", "shifted"] = "one"
@@ -256,7 +256,7 @@ class Recipe:
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     global_batch: int = 128
-    """Images per step, over all workers."""
+    """Samples per step, over all workers."""
     leaves: int = 4
     """V: parts into which the global batch is cut; a power of two, and the largest useful number of workers."""
     threads: int = 1

@@ -99,5 +99,5 @@ def _evaluate(plan: Plan, replica: Replica, info: checkpoint.Info, before: list[
     figures = combine(results) | mark_of(own)
     goal = goal_of(own, figures)
     best = goal.best([figures[goal.name], *(row[goal.name] for row in before)])
-    marks = {"held_out": True} if plan.recipe.data.hold_out else {}
-    return {"kind": "eval", "step": found.step, "digest": found.digest, **figures, **goal.best_mark(best), **marks}
+    row = {"kind": "eval", "step": found.step, "digest": found.digest}
+    return {**row, **figures, **goal.best_mark(best), **plan.marks}

@@ -17,7 +17,7 @@ CROSS_ENTROPY = "cross-entropy"
 TAKEN = (
     *("kind", "step", "time", "loss", "top1", "top5", "examples", "metric", "lr", "spans", "digest", "confusion"),
     *("steps_per_second", "images_per_second", "sent_bytes", "received_bytes", "dropped_leaves", "held_out"),
-    *("staleness", "staleness_max", "reissued"),
+    *("counted", "staleness", "staleness_max", "reissued"),
 )
 """What rows of metrics have besides: no metric may be called so."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lockstep import api, notebook, objects
+from lockstep import api, notebook, objects, spelling
 from lockstep import progress as displays
 from lockstep.choices import refuse_unknown_names
 from lockstep.config import Recipe
@@ -70,16 +70,18 @@ def train(
     if not isinstance(run, str | None):
         raise UserError(f"run takes a name or a directory as text, not {type(run).__name__}")
     things = {"data": data, "model": model, "loss": loss, "metric": metric}
-    if any(callable(thing) for thing in things.values()):
-        take_part(engine)  # a rank that becomes a worker does not come back to tidy up
     with contextlib.ExitStack() as stack:
+        stack.enter_context(spelling.respelling())
+        if any(callable(thing) for thing in things.values()):
+            take_part(engine)  # a rank that becomes a worker does not come back to tidy up
         names = {kind: stack.enter_context(objects.named(kind, thing)) for kind, thing in things.items()}
         given = {"workers": workers, "strategy": strategy, "engine": engine, **names, **options}
         return api.train(recipe, request_of(given, settings), run=run, resume=resume, display=_display(progress))
 
 
-def resume(run: str, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
-    """Continue a run from its newest good checkpoint: `lockstep resume RUN` with the same options.
+def resume(run: str | Path | Run, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
+    """Continue a run from its newest good checkpoint: `lockstep resume RUN` with the same options. It is given by its
+    name or path, as "last", or as the `Run` itself.
 
     The number of workers may be another one. Here the run of the example of `train` becomes longer:
 
@@ -88,7 +90,18 @@ def resume(run: str, *, workers: int | None = None, progress: bool = True, **opt
     >>> run.metrics["step"]
     [1, 2, 3]
     """
-    return api.resume(run, request_of({"workers": workers, **options}, None), display=_display(progress))
+    with spelling.respelling():
+        request = request_of({"workers": workers, **options}, None)
+        return api.resume(name_of(run), request, display=_display(progress))
+
+
+def name_of(run: str | Path | Run) -> str:
+    """As commands take it; with a slash at its end a path is no name."""
+    if isinstance(run, str):
+        return run
+    if not isinstance(run, Path | Run):
+        raise UserError(f"a run is given by its name or path, or as a lockstep.Run, not as {type(run).__name__}")
+    return f"{run.directory if isinstance(run, Run) else run}/"
 
 
 def request_of(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:
@@ -118,4 +131,5 @@ def _json(key: str, value: Any) -> str:
 
 
 def _display(progress: bool) -> displays.Display:
-    return notebook.Notebook() if progress and notebook.is_here() else displays.display(quiet=not progress)
+    in_notebook = progress and notebook.is_here()
+    return spelling.Respelling(notebook.Notebook() if in_notebook else displays.display(quiet=not progress))

@@ -46,16 +46,20 @@ def describe_figures(row: dict[str, Any]) -> str:
 
 
 def describe_examples(row: dict[str, Any]) -> str:
-    """How many images were evaluated, and whether they were the test set."""
-    kind = "images" if "top1" in row else "examples"
-    return f"{row['examples']} {'held-out' if row.get('held_out') else 'test'} {kind}"
+    """How many samples were evaluated, and whether they were the test set."""
+    return f"{row['examples']} {'held-out' if row.get('held_out') else 'test'} {counted(row)}"
+
+
+def counted(row: dict[str, Any]) -> str:
+    """How that is called which a row counts."""
+    return str(row.get("counted", "images"))
 
 
 def describe_train(row: dict[str, Any]) -> str:
     found = [f"{name} {as_text(name, value)}, " for name, value in scores(row).items() if name != "top5"]
     return (
         f"loss {row['loss']:.4f}, {''.join(found)}lr {row['lr']:.4g}, "
-        f"{row['steps_per_second']:.2f} steps/s, {row['images_per_second']:.0f} images/s"
+        f"{row['steps_per_second']:.2f} steps/s, {row['images_per_second']:.0f} {counted(row)}/s"
     )
 
 
@@ -164,7 +168,7 @@ class Bar:
 
     def train_row(self, row: dict[str, Any]) -> None:
         found = [f"{name} {as_text(name, value)}  " for name, value in scores(row).items() if name != "top5"]
-        figures = f"loss {row['loss']:.3f}  {''.join(found)}{row['images_per_second']:.0f} images/s"
+        figures = f"loss {row['loss']:.3f}  {''.join(found)}{row['images_per_second']:.0f} {counted(row)}/s"
         self._progress.update(self._task, completed=row["step"], figures=figures)
 
     def eval_row(self, row: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lockstep import addresses, device, engines, environment, host, models, owncode, recipefile, references, strategies
 from lockstep.check import check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
-from lockstep.data import EMBEDDED, check_source, own, paths
+from lockstep.data import EMBEDDED, check_source, keys, own, paths
 from lockstep.data.storage import is_url
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.exchange import tree
@@ -164,7 +164,8 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
     `elsewhere` says what "auto" means on another host, where the training will be; the devices of this one then do not
     count.
     """
-    recipe = replace(recipe, data=with_data(recipe.data, request))
+    before = recipe.data
+    recipe = replace(recipe, data=with_data(before, request))
     changes: dict[str, Any] = {
         "loss": request.loss,
         "metric": request.metric,
@@ -187,6 +188,7 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
         recipe = replace(recipe, schedule=replace(recipe.schedule, lr=request.lr))
     recipe = with_length(recipe, request)
     recipe = with_settings(recipe, request.settings)
+    asked = {key for key, value in vars(recipe.data).items() if value != getattr(before, key)}
     wanted = recipe.device if request.device == "auto" else request.device
     if elsewhere is None:
         is_elsewhere = request.engine in engines.ENGINES and engines.ENGINES[request.engine].is_elsewhere
@@ -199,6 +201,7 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
     recipe = _with_absolute_paths(owncode.with_absolute_names(recipe, Path()))
     check_recipe(recipe)
     check_source(recipe.data.source)
+    keys.check_asked(recipe.data, asked)
     models.check_model(recipe.model)
     owncode.check_functions(recipe)
     return recipe

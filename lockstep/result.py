@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep import metrics, selection, trained
+from lockstep import metrics, selection, spelling, trained
 from lockstep.progress import Silent
 from lockstep.report.confusion import Confusion
 from lockstep.rundirectory import RunDirectory
@@ -98,7 +98,8 @@ class Run:
 
     def load_model(self, checkpoint: str = "last") -> nn.Module:
         """The trained model on the CPU, as it is evaluated: of the newest checkpoint, the "best", or that of a step."""
-        return trained.load(f"{self.directory}/", checkpoint, Silent()).model
+        with spelling.respelling():
+            return trained.load(f"{self.directory}/", checkpoint, Silent()).model
 
 
 def columns(directory: Path, kind: str) -> Columns:

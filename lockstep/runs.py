@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep import api, differences, objects, rundirectory
+from lockstep import api, differences, objects, rundirectory, spelling
 from lockstep import export as files
 from lockstep.errors import JobError
-from lockstep.library import request_of
+from lockstep.library import name_of, request_of
+from lockstep.progress import Silent
 from lockstep.report import comparison, confusion, predictions
 from lockstep.report import runs as report
 from lockstep.result import Run
@@ -63,9 +64,10 @@ def evaluate(
     >>> found["top1"] == run.evaluation["top1"], sum(often for *_, often in found["confusion"]) == found["examples"]
     (True, True)
     """
-    with objects.named("data", data) as source:
+    display = spelling.Respelling(Silent())
+    with spelling.respelling(), objects.named("data", data) as source:
         request = request_of({"workers": workers, "data": source, **options}, None)
-        ended = api.evaluate_run(_name(run), request, checkpoint=checkpoint)
+        ended = api.evaluate_run(name_of(run), request, checkpoint=checkpoint, display=display)
     if ended.evaluation is None:
         raise JobError(f"the evaluation was stopped by {ended.signal}")
     return figures(ended)
@@ -95,7 +97,8 @@ def predict(
     [['name', 'number', 'probability'], ['name', 'number', 'probability']]
     """
     every = [images] if isinstance(images, str | Path) else images
-    found = api.predict(_name(run), every, top=top, checkpoint=checkpoint, device=device)
+    with spelling.respelling():
+        found = api.predict(name_of(run), every, top=top, checkpoint=checkpoint, device=device)
     return [predictions.to_plain(one) for one in found]
 
 
@@ -106,7 +109,8 @@ def export(run: str | Path | Run, to: str, *, out: str | Path | None = None, che
     >>> runs.export("first", "safetensors").name
     'first.safetensors'
     """
-    return files.export(_name(run), to, out=out, checkpoint=checkpoint)
+    with spelling.respelling():
+        return files.export(name_of(run), to, out=out, checkpoint=checkpoint)
 
 
 def compare(*runs: str | Path | Run, top1: float | None = None) -> list[dict[str, Any]]:
@@ -116,9 +120,10 @@ def compare(*runs: str | Path | Run, top1: float | None = None) -> list[dict[str
     >>> [(one["run"], one["workers"], one["mean_workers"]) for one in runs.compare("first")]  # 2 workers, then 1
     [('first', 1, 1.6666666666666667)]
     """
-    directories = [rundirectory.existing(_name(run)) for run in runs]
-    once = {directory.path.resolve(): directory for directory in directories}.values()
-    return comparison.to_plain(*comparison.compare([comparison.load(directory) for directory in once], top1))
+    with spelling.respelling():
+        directories = [rundirectory.existing(name_of(run)) for run in runs]
+        once = {directory.path.resolve(): directory for directory in directories}.values()
+        return comparison.to_plain(*comparison.compare([comparison.load(directory) for directory in once], top1))
 
 
 def diff(first: str | Path | Run, second: str | Path | Run, *, recorded: bool = False) -> dict[str, Any]:
@@ -129,11 +134,5 @@ def diff(first: str | Path | Run, second: str | Path | Run, *, recorded: bool = 
     >>> runs.diff("first", "first")["known"]["parted"] is None
     True
     """
-    return differences.to_plain(differences.diff(_name(first), _name(second), again=not recorded))
-
-
-def _name(run: str | Path | Run) -> str:
-    """As commands take it; with a slash at its end a path is no name."""
-    if isinstance(run, str):
-        return run
-    return f"{run.directory if isinstance(run, Run) else run}/"
+    with spelling.respelling():
+        return differences.to_plain(differences.diff(name_of(first), name_of(second), again=not recorded))

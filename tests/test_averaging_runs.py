@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import checkpoint, injection
+from lockstep.config import Job
 from tests.conftest import ENDLESS, RECIPE, digest_in, run, start, stop_and_compare
 from tests.test_bad_input import refused
 from tests.test_resume import rows_of, wait_for_step
@@ -52,6 +53,13 @@ def test_one_digest_for_any_number_of_workers(workspace: Path, undisturbed: tupl
     assert [row["step"] for row in rows_of("4", "train")] == [5, 10, 15, 20, 24]
     assert [row["step"] for row in rows_of("4", "eval")] == [15, 24]
     assert {row["step"] for row in rows_of("4", "checkpoint")} >= {10, 20, 24}
+
+
+def test_a_round_has_ten_steps_unless_something_else_is_asked_for(workspace: Path) -> None:
+    """F51: there is a row at the end of every round, the last of which is shorter."""
+    assert Job(workers=1).local_steps == 10
+    trained("--strategy", "averaging", workers=2)
+    assert [row["step"] for row in rows_of("run", "train")] == [10, 20, 24]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lockstep import cli
+from lockstep import cli, host
 from lockstep.cli import data as data_commands
 from lockstep.data import decode, sweep
 from lockstep.data.storage import Access, open_storage
@@ -125,6 +126,21 @@ def test_the_mean_of_many_images_is_read_in_chunks(tmp_path: Path, monkeypatch: 
     assert mean.images == 20
     assert (mean.image == 255).all()
     assert seen == [(done, 20) for done in (3, 6, 9, 12, 15, 18, 20)]
+
+
+def test_the_mean_is_computed_in_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F20: by as many threads as there are cores, none of which passes the barrier alone."""
+    together = threading.Barrier(4, timeout=20)
+
+    def square(data: bytes, side: int) -> decode.Pixels:
+        together.wait()
+        return np.zeros((side, side, 3), dtype=np.uint8)
+
+    monkeypatch.setattr(sweep, "CHUNK", 3)
+    monkeypatch.setattr(host, "count_cores", lambda: 4)
+    monkeypatch.setattr(decode, "square", square)
+    write_synsets(tmp_path / "train", 4, images=3)
+    assert sweep.mean_image(opened(tmp_path / "train"), open_storage(Access()), 4).images == 12
 
 
 def test_a_mean_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

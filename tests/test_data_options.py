@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
 from lockstep.request import Request, find_recipe, resolve
 from lockstep.rundirectory import RunDirectory
+from lockstep.settings import with_settings
 from tests.conftest import Command, digest_in
 from tests.data import files
 from tests.data.test_cifar import write
@@ -92,6 +94,54 @@ def test_contradictions_are_refused(workspace: Path) -> None:
         resolved(settings=["data.mean=[1, 2, 3]"])
     with pytest.raises(UserError, match="must be a positive number"):
         resolved(settings=["data.mean=[1, 2, 3]", "data.deviation=[1, 0, 1]"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (
+            {"label_path": "train.txt"},
+            r"^--labels is for the source imagenet or file\.py:function, and not for cifar10: ",
+        ),
+        ({"eval_label_path": "val.txt"}, "^--eval-labels is for the source"),
+        ({"key_prefix": "n"}, "^--key-prefix is for the source"),
+        ({"endpoint_url": "http://host"}, "^--endpoint-url is for the source"),
+        ({"anonymous": True}, "^--anonymous is for the source"),
+        ({"settings": ["data.background=true"]}, r"^data\.background is for the source imagenet"),
+        ({"settings": ["data.side=32"]}, r"^data\.side is for the source imagenet"),
+        ({"settings": ["data.labels=coarse"]}, r"^data\.labels is for the source cifar100, and not for cifar10: leave"),
+        (
+            {"settings": ["data.processes=2"]},
+            r"^data\.processes is for the source file\.py:function, and not for cifar10",
+        ),
+        (
+            {"settings": ["data.mean=[1, 2, 3]", "data.deviation=[1, 1, 1]"]},
+            r"for data\.standardize=channel, and it is im",
+        ),
+        (
+            {"settings": ["data.mean_image=x.npy"]},
+            r"^data\.mean_image is for data\.standardize=mean-image, and it is im",
+        ),
+    ],
+)
+def test_what_means_nothing_to_these_data_is_refused(workspace: Path, asked: dict[str, object], sentence: str) -> None:
+    """And not trained without."""
+    write(workspace / "some")
+    with pytest.raises(UserError, match=sentence):
+        resolved(data="some", **asked)
+
+
+def test_what_a_recipe_says_is_not_asked_for(workspace: Path) -> None:
+    """It may be trained on other data than its own, and runs keep what they were begun with."""
+    settings = ["data.background=true", "data.mean_image=mean.npy"]
+    older = replace(demo(), data=replace(demo().data, label_path="train.txt", labels="coarse", processes=2))
+    for recipe in (find_recipe("alexnet-imagenet"), with_settings(find_recipe("imagenet-resnet50"), settings), older):
+        assert resolve(recipe, Request(data="shapes")).data.source == "shapes"
+    assert resolve(find_recipe("alexnet-imagenet"), Request(data="shapes", key_prefix="")).data.key_prefix == ""
+    own = workspace / "own.py"
+    own.write_text("def folders():\n    return 'train', 'val'\n")
+    asked = Request(data="own.py:folders", label_path="train.txt", settings=["data.side=32", "data.processes=2"])
+    assert resolve(demo(), asked).data.side == 32
 
 
 def imagenet(name: str = "alexnet-imagenet", **asked: object) -> Data:

@@ -120,7 +120,7 @@ def test_evaluate_once_and_exit_over_several_workers(lockstep: Command) -> None:
     assert "other classes" not in three.stderr
     assert three.stdout.startswith(f"run: step 10, top1 {tenth['top1']:.2%}")
     assert trained.stdout.startswith(f"run: step 12, top1 {last['top1']:.2%}")
-    assert "on 2000 test images" in trained.stdout
+    assert f", loss {last['loss']:.4f} on 2000 test images" in trained.stdout
     assert before == (Path("runs/run/metrics.jsonl").read_text(), Path("runs/run/best.json").read_text())
     assert json.loads(before[1])["top1"] == max(tenth["top1"], last["top1"])
 

@@ -53,7 +53,7 @@ def reference(reference_run: tuple[Path, str]) -> str:
 
 
 def test_folders_and_two_workers_give_the_same_bits(lockstep: Command, workspace: Path, reference: str) -> None:
-    """F16 F59: the order depends on sizes of shards, never on what they are."""
+    """F59: the order depends on sizes of shards, never on what they are."""
     pictures.write_folders(workspace / "folders")
     result = lockstep("train", *TINY, "--data", "folders", "--workers", "2", "--run", "run")
     assert digest_in(result) == reference
@@ -65,7 +65,7 @@ def test_folders_and_two_workers_give_the_same_bits(lockstep: Command, workspace
 
 
 def test_a_killed_worker_of_four_changes_no_bit(lockstep: Command, tars: Path, reference: str) -> None:
-    """F16 F79: also while it reads."""
+    """F79: also while it reads."""
     with injection.rules("kill worker=1 step=2 phase=data; kill worker=3 step=4 phase=forward"):
         result = lockstep("train", *TINY, "--data", str(tars), "--workers", "4", "--run", "run")
     assert digest_in(result) == reference
@@ -94,7 +94,7 @@ def test_s3_with_a_cache_on_disk_gives_the_same_bits(
 def test_a_web_server_and_a_resume_in_an_epoch_give_the_same_bits(
     lockstep: Command, tars: Path, reference: str
 ) -> None:
-    """F16 F76: shards by braces, since nobody lists them."""
+    """F76: shards by braces, since nobody lists them."""
     web = WebServer({f"/{tar.name}": tar.read_bytes() for tar in tars.iterdir()})
     with web.running():
         data = ["--data", f"{web.url}/n0150{{0..3}}000.tar"]

@@ -217,6 +217,7 @@ def test_killed_workers_and_data_processes_change_nothing(place: Path, alone: li
         result = run("launch", *arguments, cwd=place)
     assert digest_in(result) == alone[-1].split()[1]
     assert said(result) == alone
+    assert " leaves of 4 samples, " in result.stderr  # whatever they are
     assert len(rows(place, "killed", "death")) == 2
     assert [row["top1"] for row in rows(place, "killed", "eval")] == [
         json.loads(_figures(one))["top1"] for one in alone[:-1]

@@ -166,8 +166,12 @@ def test_what_a_run_gives_back(workspace: Path, capfd: pytest.CaptureFixture[str
         model, average = made.load_model(wanted), load_file(path / "average.safetensors")
         assert not model.training
         assert all(torch.equal(parameter, average[name]) for name, parameter in model.named_parameters())
-    again = lockstep.resume("run", workers=1, steps=4, progress=False)
-    assert again.metrics["step"] == [1, 2, 3, 4]
+    with pytest.raises(lockstep.UserError, match=r"^checkpoint takes `best`"):
+        made.load_model("beste")
+    for steps, given in ((4, made), (5, made.directory)):
+        assert lockstep.resume(given, workers=1, steps=steps, progress=False).metrics["step"][-1] == steps
+    with pytest.raises(lockstep.UserError, match=r"^a run is given by its name or path, .* not as NoneType$"):
+        lockstep.resume(None)  # type: ignore[arg-type]
 
 
 def test_mistakes_are_ordinary_exceptions(workspace: Path) -> None:

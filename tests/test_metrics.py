@@ -8,12 +8,17 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lockstep import metrics
+import lockstep
+from lockstep import metrics, wire
+from lockstep.config import Evaluation
 from lockstep.metrics import MetricsFile
 from lockstep.spans import NAMES, Spans
+from lockstep.supervisor.run import Supervisor
+from tests.alone import tiny_recipe
 from tests.conftest import Command, digest_in
 from tests.test_resume import TINY, rows_of
 
@@ -27,13 +32,14 @@ def trained(lockstep: Command) -> Path:
 
 
 def test_a_run_with_three_workers_is_recorded_once_and_completely(trained: Path) -> None:
-    """F73 F74: one row every 10 steps, from one worker, with all figures; spans of all workers at the end."""
+    """F74: one row every 10 steps with all figures; spans of all workers at the end."""
     rows = rows_of("run", "train")
     assert [row["step"] for row in rows] == list(range(10, 101, 10))
     for row in rows:
         assert {"loss", "top1", "lr", "steps_per_second", "images_per_second", "spans"} <= set(row)
         assert row["images_per_second"] == pytest.approx(16 * row["steps_per_second"])
         assert {"data", "forward", "backward", "exchange", "optimizer"} <= set(row["spans"])
+    check_speed(rows)
     assert rows[-1]["digest"] == (trained / "printed").read_text()
     totals = {row["worker"]: row["seconds"] for row in rows_of("run", "spans")}
     assert sorted(totals) == [0, 1, 2]
@@ -47,6 +53,15 @@ def test_a_run_with_three_workers_is_recorded_once_and_completely(trained: Path)
 
     check_tensorboard(trained)
     check_files(trained)
+
+
+def check_speed(rows: list[dict[str, Any]]) -> None:
+    """Steps per second are those of the clock, here of the rows between which nothing is evaluated; others may use the
+    machine as well."""
+    parts = (rows[0:4], rows[5:9])
+    by_clock = sum(part[-1]["time"] - part[0]["time"] for part in parts)
+    by_rows = sum(10 / row["steps_per_second"] for part in parts for row in part[1:])
+    assert by_rows / 3 < by_clock < 3 * by_rows
 
 
 def check_tensorboard(trained: Path) -> None:
@@ -70,6 +85,24 @@ def check_files(trained: Path) -> None:
     assert {"torch", "numpy", "processor", "threads", "cpu_capability"} <= set(environment)
     assert not (trained / "supervisor.json").exists()
     assert sorted(path.name for path in (trained / "logs").iterdir()) == [f"worker-{i}.log" for i in range(3)]
+
+
+def test_only_one_worker_sends_figures(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F73: of three that finish; there is one file of events."""
+    heard: list[tuple[str, int]] = []
+    hear = Supervisor._hear
+
+    def listen(self: Supervisor, worker: int, message: wire.Message) -> None:
+        heard.append((message["type"], worker))
+        hear(self, worker, message)
+
+    monkeypatch.setattr(Supervisor, "_hear", listen)
+    recipe = tiny_recipe(log_every=1, evaluation=Evaluation(leaf_batch=50, max_leaves=1))
+    lockstep.train(recipe, workers=3, data="shapes", run="run", progress=False)
+    senders = [worker for kind, worker in heard if kind == "metrics"]
+    assert senders == 3 * senders[:1]
+    assert {worker for kind, worker in heard if kind == "finished"} == {0, 1, 2}
+    assert len(list(Path("runs/run").glob("events.out.tfevents.*"))) == 1
 
 
 def test_rows_of_steps_that_are_done_again_are_left_out(tmp_path: Path) -> None:

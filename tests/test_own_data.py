@@ -55,8 +55,9 @@ def test_the_linear_regression_finds_its_line_whatever_the_number_of_workers(her
 
 def test_rows_tables_and_loggers_have_the_metric_and_no_top1(here: Path) -> None:
     last = rows_of(here / "runs/line-1", "eval")[-1]
-    assert set(last) == {"kind", "step", "examples", "absolute_error", "loss", "metric", "best_absolute_error"}
-    assert (last["examples"], last["metric"]) == (100, "absolute_error")
+    own = {"absolute_error", "metric", "best_absolute_error"}
+    assert set(last) == {"kind", "step", "examples", "loss", "counted", *own}
+    assert (last["examples"], last["counted"], last["metric"]) == (100, "samples", "absolute_error")
     assert 0 <= last["best_absolute_error"] <= last["absolute_error"] < 1e-3
     row = rows_of(here / "runs/line-1", "train")[0]
     assert row["absolute_error"] > 0.01
@@ -87,7 +88,7 @@ def test_evaluate_counts_every_example_and_has_no_confusion(here: Path) -> None:
     found = run("evaluate", "line-2", "--confusion")
     assert found.returncode == 0, found.stderr
     assert "absolute_error" in found.stdout
-    assert "on 100 test examples" in found.stdout
+    assert "on 100 test samples" in found.stdout
     assert "there are no classes in these data" in found.stdout
     assert "no classes: use its model in Python" in refused(run("predict", "line-1", "nothing.png"))
 
@@ -152,6 +153,9 @@ def test_items_that_are_drawn_at_random_give_one_digest_for_every_number_of_work
     killed = ["--workers", "2", "--set", "data.processes=2", "--run", "killed"]
     result = lockstep("train", "own.py:recipe", *killed)
     assert digest_in(result) == digest
+    assert "4 leaves of 4 samples, " in result.stderr
+    assert " samples/s\n" in result.stderr
+    assert "on 20 test samples" in result.stdout
     assert "1 worker died on the way" in result.stdout
     evaluations = [rows_of(workspace / "runs" / name, "eval") for name in ("one", "parts", "killed")]
     assert evaluations[0] == evaluations[1] == evaluations[2]

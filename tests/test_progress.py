@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lockstep.progress import Bar, display
+from lockstep.progress import Bar, describe_eval, describe_train, display
 
 ROW = {"loss": 0.5, "top1": 0.25, "examples": 100}
 
@@ -50,3 +50,12 @@ def test_names_are_neither_markup_nor_emoji(capsys: pytest.CaptureFixture[str]) 
     assert "run a[/b]" in shown
     assert "x[/y] 0.25" in shown
     assert "run exp[red]:bug:" in shown
+
+
+def test_what_are_no_images_are_not_called_so() -> None:
+    """As in runs on vectors; `images_per_second` is the name of a figure, and stays."""
+    row = {**ROW, "step": 10, "lr": 0.1, "steps_per_second": 2.0, "images_per_second": 64.0}
+    assert describe_train(row).endswith("2.00 steps/s, 64 images/s")
+    assert describe_train({**row, "counted": "samples"}).endswith("2.00 steps/s, 64 samples/s")
+    assert describe_eval({**row, "counted": "samples"}).endswith("on 100 test samples")
+    assert describe_eval({**row, "counted": "samples", "held_out": True}).endswith("on 100 held-out samples")

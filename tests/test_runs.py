@@ -72,3 +72,19 @@ def test_a_run_that_cannot_be_read_is_a_warning(workspace: Path) -> None:
     (directory / "config.json").write_text("{")
     with pytest.warns(UserWarning, match="broken"):
         assert runs.summaries() == []
+
+
+def test_mistakes_are_told_with_the_names_of_arguments(workspace: Path) -> None:
+    made = lockstep.train(tiny_recipe(), workers=1, data="shapes", run="run", steps=1, progress=False)
+    picture, there = Image.new("RGB", (32, 32)), workspace / "there.pt"
+    there.touch()
+    for mistake, sentence in (
+        (lambda: runs.evaluate(made, workers=9), r"take workers=\d or fewer, or more leaves"),
+        (lambda: runs.evaluate(made, checkpoint="beste"), "^checkpoint takes"),
+        (lambda: runs.predict(made, [picture], top=0), "^top takes a number"),
+        (lambda: runs.export(made, "torch", out=there), "choose another name with out$"),
+        (lambda: runs.compare(made, top1=90), "^top1 takes a fraction"),
+        (lambda: runs.diff(made, None), "not as NoneType$"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(lockstep.UserError, match=sentence):
+            mistake()

@@ -6,10 +6,13 @@ import contextlib
 import socket
 import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lockstep import server as program
 from lockstep.config import Job
@@ -18,6 +21,7 @@ from lockstep.exchange.link import Connection, Header, Kind, Traffic
 from lockstep.generation import Generation, Member
 from lockstep.membership import Membership
 from lockstep.server import Server, Service
+from lockstep.strategies.served import Servers
 
 LEAVES, STEP, LENGTH = 4, 7, 100
 SECRET = "secret"
@@ -105,6 +109,31 @@ def test_a_server_without_a_slice_answers_all_the_same() -> None:
     push(two, (1, 1), [])
     header, values = result(one)
     assert (header.kind, len(values)) == (Kind.RESULT, 0)
+
+
+def test_each_of_two_servers_gets_and_gives_one_half_of_the_vector() -> None:
+    """F53: a worker sends each of them its part, and puts the parts of the result together."""
+    length = 10 * LENGTH
+    both = [started(2, slot) for slot in (0, 1)]
+    members = tuple(Member(5 + slot, server.address) for slot, server in enumerate(both))
+    membership, traffic, incoming = Membership(0, None), Traffic(), torch.zeros(length)
+    servers = Servers(replace(generation(2), servers=members), membership, traffic, incoming)
+    values = torch.arange(length, dtype=torch.float32)
+    step: Any = SimpleNamespace(index=STEP, held={(2, 0): SimpleNamespace(flat=values)})
+    servers.begin(step)
+    servers.push(step, lambda: False)
+    membership.wait(lambda: servers.has_news(step), 10)
+    assert servers.has_result(step)
+    assert torch.equal(incoming, values / LEAVES)
+    got = [service_of(server).connections[0].traffic.received for server in both]
+    assert sum(got) == traffic.received == 4 * length
+    assert all(abs(part - 2 * length) <= 64 for part in got), "slices begin at multiples of 64 bytes"
+    servers.close()
+
+
+def service_of(server: Server) -> Service:
+    assert isinstance(server._service, Service)
+    return server._service
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,22 @@ def trained(*arguments: str, inject: str = "") -> tuple[str, str]:
     return digest_in(result), result.stderr + result.stdout
 
 
+def replica_of_run() -> Replica:
+    """What a worker of the run has in memory."""
+    recipe, _ = from_plain(json.loads(Path("runs/run/config.json").read_text()), "config.json")
+    return Replica(recipe, open_dataset(recipe.data, 0), 1, Device("cpu", 1))
+
+
+def vector_length() -> int:
+    """Numbers in the vector that travels."""
+    return replica_of_run().layout.length
+
+
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (1, 2), (2, 1), (2, 4), (3, 2), (4, 4)], ids=str)
 def test_servers_have_the_digest_of_allreduce(
     workspace: Path, undisturbed: Undisturbed, workers: int, servers: int
 ) -> None:
-    """F53 F59 F63 F81: one command starts all of them, each server with a part of its own."""
+    """F53 F59 F63 F81: one command starts all of them."""
     digest, shown = trained("--workers", str(workers), *SERVER, "--servers", str(servers))
     assert digest == undisturbed[0]
     assert [row["loss"] for row in rows_of("run", "train")] == undisturbed[1]
@@ -112,11 +123,16 @@ SLOW = "slow worker=1 factor=10"
 
 
 def test_late_leaves_are_computed_by_others_to_the_same_bits(workspace: Path, undisturbed: Undisturbed) -> None:
-    """F55: the step does not wait for the slow worker, which follows, and loses nothing."""
+    """F55: the step does not wait for the slow worker, which follows, and loses nothing: others send more leaves than
+    their own."""
     digest, _ = trained("--workers", "3", *SERVER, "--servers", "2", "--backup", "4", inject=SLOW)
     assert digest == undisturbed[0]
     assert [row["loss"] for row in rows_of("run", "train")] == undisturbed[1]
     assert not rows_of("run", "death")
+    sent = {row["worker"]: row["sent_bytes"] for row in rows_of("run", "spans")}
+    length = vector_length()
+    own = {id_: 24 * 4 * volume.served_sent(length, 4, 3, id_, every_leaf=True) for id_ in sent}
+    assert any(sent[id_] > own[id_] for id_ in (0, 2)), (sent, own)
 
 
 def test_a_straggler_that_nobody_can_help_any_more_copies_the_state(workspace: Path) -> None:
@@ -140,7 +156,7 @@ def test_a_straggler_that_nobody_can_help_any_more_copies_the_state(workspace: P
 
 
 def test_backups_make_up_for_a_slow_worker(workspace: Path) -> None:
-    """With them a step takes as long as with a worker less, without them as long as the slow worker takes."""
+    """F55: with them a step takes as long as with a worker less, without them as long as the slow worker takes."""
     sleepy = "import time\nfrom lockstep.models.small import small\ndef net(num_classes, image_shape):\n"
     sleepy += "    model = small(num_classes, image_shape)\n"
     sleepy += (
@@ -185,12 +201,11 @@ WAITING = "server --late drop --wait-for 4"
 def test_the_bytes_of_a_step_are_those_of_the_formula(
     workspace: Path, undisturbed: Undisturbed, strategy: str, workers: int
 ) -> None:
-    """F57: start weights never travel, so that the first step sends no more than the others. Who waits for all leaves
-    drops none."""
+    """F52 F57: all sums go to the driver or the servers, and results come from there. Start weights never travel, so
+    that the first step sends no more than the others. Who waits for all leaves drops none."""
     digest, _ = trained("--workers", str(workers), "--strategy", *strategy.split())
     assert digest == undisturbed[0]
-    recipe, _ = from_plain(json.loads(Path("runs/run/config.json").read_text()), "config.json")
-    length = Replica(recipe, open_dataset(recipe.data, 0), 1, Device("cpu", 1)).layout.length
+    length = vector_length()
     rows = rows_of("run", "train")
     if strategy == "allreduce":
         sent, received = volume.allreduce_sent(length, 4, workers, 0), None
@@ -232,8 +247,7 @@ def test_a_joiner_fetches_the_state_once(workspace: Path) -> None:
         digest_in(run("train", *RECIPE, *options, "--run", "run"))
     joined = next(row["step"] for row in rows_of("run", "generation") if row["joined"] == [2])
     (received,) = [row["received_bytes"] for row in rows_of("run", "spans") if row["worker"] == 2]
-    recipe, _ = from_plain(json.loads(Path("runs/run/config.json").read_text()), "config.json")
-    replica = Replica(recipe, open_dataset(recipe.data, 0), 1, Device("cpu", 1))
+    replica = replica_of_run()
     vector = 4 * replica.layout.length
     state = replica.num_bytes() + vector  # the last result belongs to it
     extra = received - (120 - joined) * vector

@@ -62,7 +62,7 @@ def recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", metavar="NAME", help="another model: a known name, timm:NAME or module:function")
     command.add_argument("--init", metavar="FILE|RUN", help="weights to start from: safetensors, a state_dict, a run")
     command.add_argument("--leaves", type=int, metavar="V", help="parts of a batch, a power of two; changes the bits")
-    command.add_argument("--batch-size", type=int, metavar="B", help="images per step, over all workers")
+    command.add_argument("--batch-size", type=int, metavar="B", help="samples per step, over all workers")
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
     length_options(command)
     command.add_argument(

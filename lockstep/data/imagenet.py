@@ -34,7 +34,7 @@ def open_imagenet(data: Data, seed: int) -> Dataset:
     if data.path is None:
         raise UserError(
             "this recipe trains on images of your own: give their directory or URL with --data, or take "
-            "`--data synthetic-imagenet` for random ones"
+            "--data synthetic-imagenet for random ones"
         )
     decode.check_installed()
     storage = _storage(data)

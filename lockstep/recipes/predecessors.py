@@ -83,6 +83,10 @@ def resnet50_horovod_cifar10() -> Recipe:
     For GPUs: 7.8 GFLOP per image, about a day on two cores. The tutorial gives no accuracy, only a speed-up of about 3
     on 4 GPUs; expect about 90 % top1, which was not measured. `--scale 4` is the tutorial's training on 4 GPUs: four
     times the batch and, after a warm-up of five epochs, four times the learning rate.
+
+    The network is not that of Keras in its stem, a 3 x 3 convolution without pooling, since the large one leaves a
+    single pixel of 32 x 32, and in the stride of a bottleneck, which is in its 3 x 3 convolution. With
+    `--set model.stem=imagenet --set model.stride_in=1x1` it is, but for biases that the norms behind them take away.
     """
     return Recipe(
         name="resnet50-horovod-cifar10",

@@ -76,11 +76,11 @@ def per_class_table(confusion: Confusion, show_all: bool) -> str:
 
 def _table(figures: list[ClassFigures]) -> str:
     width = max([len("class"), *(len(one.name) for one in figures)])
-    lines = [f"{'class':{width}}  images     top1  most often taken for"]
+    lines = [f"{'class':{width}}  examples     top1  most often taken for"]
     for one in figures:
         top1 = "" if one.top1 is None else f"{one.top1:.2%}"
         others = ", ".join(f"{name} ({count})" for name, count in one.taken_for[:3])
-        lines.append(f"{one.name:{width}}  {one.examples:6}  {top1:>7}  {others}".rstrip())
+        lines.append(f"{one.name:{width}}  {one.examples:8}  {top1:>7}  {others}".rstrip())
     return "\n".join(lines)
 
 

@@ -32,7 +32,14 @@ def program(script: Script) -> tuple[str, ...]:
 
 def dataset_of(script: Script) -> Dataset:
     """The place of data that only the script can read."""
-    return Dataset(train=Gone(script.num_samples), test=Gone(0), is_gone=True, num_classes=0, image_shape=(0, 0, 0))
+    return Dataset(
+        train=Gone(script.num_samples),
+        test=Gone(0),
+        is_gone=True,
+        num_classes=0,
+        image_shape=(0, 0, 0),
+        holds_images=False,
+    )
 
 
 def describe(path: str, arguments: tuple[str, ...]) -> Recipe:

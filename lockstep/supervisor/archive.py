@@ -31,10 +31,18 @@ class Archive:
     """Metrics, loggers, best.json, environment.json and the list of good checkpoints of one session."""
 
     def __init__(
-        self, directory: RunDirectory, display: Display, first_step: int, keep: int, verified: int | None
+        self,
+        directory: RunDirectory,
+        display: Display,
+        first_step: int,
+        keep: int,
+        verified: int | None,
+        shown_marks: dict[str, Any] | None = None,
     ) -> None:
         self._directory = directory
         self._display = display
+        self._shown_marks = shown_marks or {}
+        """What rows of training say of the data where they are shown; those of evaluations have it already."""
         self._keep_count = keep
         self._first_step = first_step
         self._last_row = first_step
@@ -117,7 +125,7 @@ class Archive:
                 return  # done again after a restart, or sent again by a new first member: the same figures
             self._last_row = row["step"]
             self.dropped_leaves += row.get("dropped_leaves", 0)
-            self._display.train_row(row)
+            self._display.train_row({**row, **self._shown_marks})
         if row["kind"] == "resize" and self._metrics is not None:
             with self._tolerant("config.json"):
                 self._directory.write_workers(row.get("here", row["workers"]))

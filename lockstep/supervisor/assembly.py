@@ -28,7 +28,7 @@ def machine(plan: Plan, secret: str) -> Machine:
             plan.num_evaluation_leaves,
             plan.best,
             _evaluated(plan),
-            held_out=plan.recipe.data.hold_out > 0,
+            marks=plan.marks,
             own=own_goal(plan.recipe),
         ),
         replace=job.replace and is_elastic,

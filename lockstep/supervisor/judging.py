@@ -26,7 +26,8 @@ def evaluation(machine: Machine, event: e.Evaluation) -> list[e.Action]:
     if figures is None:
         return []
     improved = machine.scores.best != before
-    shown = {name: value for name, value in figures.items() if name != "confusion"}
+    apart = ("confusion", *machine.scores.marks)  # of use to readers of rows alone
+    shown = {name: value for name, value in figures.items() if name not in apart}
     return [
         e.Record({"kind": "eval", "step": event.step, **figures}),
         # Asked for before the figures are sent, so that it is this step's state that is written.

@@ -25,7 +25,7 @@ def title(plan: Plan) -> str:
     if plan.num_servers:
         workers += f" and {_counted(job.servers, 'driver' if job.strategy == 'driver' else 'server')}"
     workers += " and an evaluator" if plan.has_evaluator else ""
-    leaves = f"{_counted(recipe.leaves, 'leaf', 'leaves')} of {_counted(recipe.leaf_batch, 'image')}"
+    leaves = f"{_counted(recipe.leaves, 'leaf', 'leaves')} of {_counted(recipe.leaf_batch, plan.sample)}"
     steps = f"{cut}{_counted(plan.num_steps, 'step')}{start}"
     return f"{plan.directory.name}: {workers}, {leaves}, {steps}; logs in {logs}"
 

@@ -44,6 +44,18 @@ class Plan:
         return self.job.evaluator != "none" and not self.evaluate_only
 
     @property
+    def sample(self) -> str:
+        """What one of the data is called."""
+        return "image" if self.dataset.holds_images else "sample"
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What rows say of the data, where that is not the usual: how what they count is called, and that samples kept
+        out of the training set take the place of the test set."""
+        counted: dict[str, Any] = {} if self.dataset.holds_images else {"counted": f"{self.sample}s"}
+        return counted | ({"held_out": True} if self.recipe.data.hold_out else {})
+
+    @property
     def num_servers(self) -> int:
         return 0 if self.evaluate_only else self.job.servers
 

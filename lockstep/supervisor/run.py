@@ -64,7 +64,8 @@ class Supervisor:
         self._guests = None if self._hosts is None else self._take_guests(self._hosts)
         self._control = Control(self._token, self, self._guests)
         verified = None if self._machine.verification is None else plan.first_step
-        self._archive = Archive(plan.directory, display, plan.first_step, plan.recipe.checkpoints.keep, verified)
+        keep = plan.recipe.checkpoints.keep
+        self._archive = Archive(plan.directory, display, plan.first_step, keep, verified, plan.marks)
         self._over = asyncio.Event()
         self._is_open = False
         self._outcome: e.Outcome | None = None

@@ -20,8 +20,8 @@ class Scores:
     best: dict[str, Any] | None = None
     evaluated: int = -1
     """The last step whose evaluation is complete."""
-    held_out: bool = False
-    """Whether samples kept out of the training set take the place of the test set: rows say so."""
+    marks: dict[str, Any] = field(default_factory=dict)
+    """What rows say of the data, see `Plan.marks`."""
     own: Goal | None = None
     """What the recipe's own metric aims at; None if it has none."""
     _results: dict[int, dict[int, LeafResult]] = field(default_factory=dict)
@@ -45,8 +45,7 @@ class Scores:
         goal = goal_of(self.own, figures)
         if goal.is_better(figures[goal.name], (self.best or {}).get(goal.name, math.nan)):
             self.best = {goal.name: figures[goal.name], "step": step}
-        marks = {"held_out": True} if self.held_out else {}
-        return {**figures, **goal.best_mark((self.best or {}).get(goal.name)), **marks}
+        return {**figures, **goal.best_mark((self.best or {}).get(goal.name)), **self.marks}
 
     def known_leaves(self, step: int) -> tuple[int, ...]:
         """The leaves of an evaluation under way that need not be done again."""

@@ -53,6 +53,9 @@ class FaultProxy:
     rules: list[Rule] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """The first line of every request, in the order in which they came."""
+    most_open: int = 0
+    """Requests that have been open at once, at most."""
+    num_open: int = 0
     port: int = 0
     """Any that is free; the same when it runs again."""
     tls: ssl.SSLContext | None = None
@@ -107,6 +110,22 @@ class FaultProxy:
         body = await reader.readexactly(_length(head))
         text = head.decode("latin-1")
         self.requests.append(text.split("\r\n")[0])
+        self.num_open += 1
+        self.most_open = max(self.most_open, self.num_open)
+        try:
+            return await self._answer(text, head + body, writer, server_reader, server_writer)
+        finally:
+            self.num_open -= 1
+
+    async def _answer(
+        self,
+        text: str,
+        request: bytes,
+        writer: asyncio.StreamWriter,
+        server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter,
+    ) -> bool:
+        """Whether the connection stays."""
         fault = self._fault(text)
         await asyncio.sleep(self.latency_seconds + fault.delay_seconds)
         if fault.status is not None:
@@ -114,7 +133,7 @@ class FaultProxy:
             writer.write("\r\n".join([*lines, "", ""]).encode())
             await writer.drain()
             return True
-        server_writer.write(head + body)
+        server_writer.write(request)
         await server_writer.drain()
         answer = await server_reader.readuntil(b"\r\n\r\n")
         writer.write(answer)

@@ -19,6 +19,7 @@ from lockstep.data.source import in_order
 from lockstep.data.storage import Access, Storage, open_storage
 from lockstep.errors import UserError
 from tests.data import pictures
+from tests.data.faultproxy import FaultProxy
 from tests.data.s3server import Server
 from tests.data.shards import contents, example, noise, opened, write_synsets, write_tar, write_tfrecords
 from tests.data.webserver import WebServer
@@ -64,6 +65,17 @@ def test_tars(tmp_path: Path, owner: Server, storage: Storage) -> None:
     with WebServer(files).running() as server:
         web = opened(f"{server.url}/n000000{{00,10,20,30,40,50}}.tar", storage)
         assert_same(opened(root), web, storage)
+
+
+def test_the_shards_of_a_leaf_are_read_from_s3_at_once(tmp_path: Path, owner: Server) -> None:
+    """F16: each by a request of its own, which a slow server has before it while the others come."""
+    url = put(owner, pictures.write_tars(tmp_path / "train", classes=4, each=2))
+    with FaultProxy(owner.port, latency_seconds=0.2).running() as proxy:
+        data = Data(source="imagenet", path=url, endpoint_url=proxy.url, hold_out=1, side=16, crop_padding=0)
+        source = open_dataset(data, 0).train
+        proxy.most_open = 0
+        source.fetch(in_order(0, len(source)))
+    assert proxy.most_open >= 2
 
 
 def test_folders_and_records(tmp_path: Path, owner: Server, storage: Storage) -> None:

@@ -64,5 +64,6 @@ def test_a_missing_or_damaged_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_its_path_is_stored_as_an_absolute_one(workspace: Path) -> None:
-    recipe = resolve(find_recipe("alexnet-imagenet"), Request(settings=["data.mean_image=mean.npy"]))
+    settings = ["data.standardize=mean-image", "data.mean_image=mean.npy"]
+    recipe = resolve(find_recipe("alexnet-imagenet"), Request(settings=settings))
     assert recipe.data.mean_image == f"{workspace}/mean.npy"

@@ -33,7 +33,6 @@ def test_what_is_waited_for_is_said_in_words() -> None:
 
 
 def test_a_host_outside_the_cluster_hears_what_to_do() -> None:
-    """F61."""
     error = ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
     error.__cause__ = RuntimeError("No node info found matching attributes: '' when trying to resolve node")
     assert "ray start --address" in needs.describe_failure("10.0.0.1:6379", error)

@@ -62,7 +62,8 @@ def test_resume_keeps_the_loggers(trained: Path) -> None:
 
 
 def test_tensorboard_shows_figures_images_and_histograms(trained: Path) -> None:
-    """F71 F73: every tag, each step once and in order after a resume, the values of metrics.jsonl."""
+    """F71 F73: every tag, each step once and in order after a resume, the values of metrics.jsonl; a session has one
+    file."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained), size_guidance={"images": 0, "histograms": 0})
@@ -72,6 +73,7 @@ def test_tensorboard_shows_figures_images_and_histograms(trained: Path) -> None:
         **{f"eval/{key}": ("eval", key) for key in ("loss", "top1", "top5", "best_top1")},
         **{f"speed/{key}": ("train", key) for key in ("images_per_second", "steps_per_second")},
     }
+    assert len(list(trained.glob("events.out.tfevents.*"))) == 2
     assert set(events.Tags()["scalars"]) == set(scalars)
     for tag, (kind, key) in scalars.items():
         shown = [(event.step, event.value) for event in events.Scalars(tag)]

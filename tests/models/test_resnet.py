@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from lockstep.models import preactivation
 from lockstep.models.resnet import Basic, Bottleneck
+from lockstep.recipes import RECIPES
+from lockstep.settings import with_settings
 from tests.models.networks import build, build_meta, images, num_parameters, with_random_norms
 
 
@@ -79,8 +81,10 @@ def test_50_layers_work_at_32_x_32_with_either_stem(stem: str, side: int, versio
 
 def test_50_layers_for_10_classes_have_the_size_of_keras_without_its_biases() -> None:
     """F30: keras.applications.ResNet50(weights=None, classes=10), which H trains, has 23,555,082 trainable variables.
-    It gives each of its 53 convolutions a bias, 26,560 numbers that the norm behind them takes away again."""
-    assert num_parameters("resnet", 10, depth=50, stride_in="1x1") == 23_555_082 - 26_560
+    It gives each of its 53 convolutions a bias, 26,560 numbers that the norm behind them takes away again. The recipe
+    says how to have this network."""
+    keras = with_settings(RECIPES["resnet50-horovod-cifar10"](), ["model.stem=imagenet", "model.stride_in=1x1"])
+    assert num_parameters("resnet", 10, **keras.model.options) == 23_555_082 - 26_560
 
 
 def strides(network: nn.Module) -> dict[str, int]:

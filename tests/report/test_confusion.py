@@ -20,11 +20,11 @@ def test_every_class_has_its_accuracy_and_what_it_was_taken_for() -> None:
 def test_tables_as_they_are_printed() -> None:
     confusion = of_counts(COUNTS, 4, NAMES)
     assert per_class_table(confusion, show_all=False).splitlines() == [
-        "class  images     top1  most often taken for",
-        "cat        10   80.00%  dog (2)",
-        "dog        10   90.00%  cat (1)",
-        "hen        10   30.00%  dog (4), cat (3)",
-        "yak         0",
+        "class  examples     top1  most often taken for",
+        "cat          10   80.00%  dog (2)",
+        "dog          10   90.00%  cat (1)",
+        "hen          10   30.00%  dog (4), cat (3)",
+        "yak           0",
     ]
     assert matrix_table(confusion).splitlines()[1:] == [
         "      0 1 2 3",
