@@ -32,7 +32,7 @@ class Scores:
         if step <= self.evaluated:
             return None
         results = self._results.setdefault(step, {})
-        if results.setdefault(leaf, result) != result:
+        if repr(results.setdefault(leaf, result)) != repr(result):  # a loss that is no number is not equal to itself
             raise Contradiction(f"leaf {leaf} of the test set was evaluated twice, with different results")
         if len(results) < (self.num_leaves if num_leaves is None else num_leaves):
             return None

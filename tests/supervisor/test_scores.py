@@ -1,12 +1,14 @@
-"""Evaluations by a script: it says how many leaves there are, and has sums of its own."""
+"""Evaluations as they come in: how many leaves there are, what is the best, and what contradicts itself."""
 
 from __future__ import annotations
 
 import math
 
+import pytest
+
 from lockstep.evaluate import LeafResult
 from lockstep.supervisor import events, messages
-from lockstep.supervisor.scores import Scores
+from lockstep.supervisor.scores import Contradiction, Scores
 
 LEAF = {"type": "evaluation", "step": 5, "leaf": 1, "leaves": 2, "count": 3, "top1": None, "top5": None, "loss": 0.5}
 
@@ -45,3 +47,12 @@ def test_what_is_no_number_is_never_the_best() -> None:
         assert row is not None
         assert row["best_loss"] == 2.0
     assert scores.best == {"loss": 2.0, "step": 3}
+
+
+def test_a_leaf_that_is_evaluated_twice_contradicts_itself_only_if_it_differs() -> None:
+    """As when a worker dies in the midst of it. A loss that is no number, sent twice, is no contradiction."""
+    scores = Scores(num_leaves=2)
+    for _ in range(2):
+        assert scores.add(1, 0, LeafResult(1, None, None, float("nan"))) is None
+    with pytest.raises(Contradiction):
+        scores.add(1, 0, LeafResult(1, None, None, 0.5))
