@@ -217,7 +217,7 @@ def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
     return [
         f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
         for key in old
-        if key in new and old[key] != new[key] and key not in MAY_DIFFER
+        if new.get(key) is not None and old[key] != new[key] and key not in MAY_DIFFER  # None asks for nothing
     ]
 
 
