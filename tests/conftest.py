@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,6 +38,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The embedded data are drawn once per session, and not in the user's home."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hangups() -> None:
+    """Commands hear SIGHUP also where the tests were begun with `nohup`, which they would inherit."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> No
 
 def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not so the same data, which give the same numbers, and not numbers that were given."""
-    monkeypatch.setattr(api, "_supervise", lambda plan, display: plan)
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: plan)
 
     def data_of(recipe: str, run: str, **asked: object) -> Data:
         return api.train(recipe, Request(workers=1, **asked), run=run).recipe.data  # type: ignore[attr-defined, arg-type, no-any-return]

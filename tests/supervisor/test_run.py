@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.config import Job
+from lockstep.data import open_dataset
 from lockstep.progress import Silent
 from lockstep.rundirectory import RunDirectory
 from lockstep.supervisor import events as e
@@ -18,11 +19,12 @@ from tests.alone import tiny_recipe
 
 
 def supervisor(path: Path, **job: Any) -> Supervisor:
+    recipe = tiny_recipe()
     plan = Plan(
-        recipe=tiny_recipe(),
+        recipe=recipe,
         job=Job(**job),
         directory=RunDirectory(path),
-        dataset=None,  # type: ignore[arg-type]
+        dataset=open_dataset(recipe.data, recipe.seed),
         num_steps=3,
         last_step=3,
         num_evaluation_leaves=1,
