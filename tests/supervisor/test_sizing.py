@@ -54,12 +54,18 @@ def test_a_stop_when_all_are_dead_and_others_find_no_room_is_at_once() -> None:
     assert one.outcome == m.Outcome("stopped", None, "SIGINT")
 
 
-def test_a_stop_waits_for_room_where_servers_have_what_is_to_be_saved() -> None:
-    one = build(1, min_workers=1, num_servers=1, servers_hold_state=True)
+def served(workers: int) -> Machine:
+    """All of them at work, and a server that holds the state."""
+    one = build(workers, min_workers=workers, num_servers=1, servers_hold_state=True)
     one.start()
-    for id_ in range(2):
+    for id_ in range(workers + 1):
         one.handle(m.Placed(id_))
         one.handle(m.Ready(id_, f"host:{id_}", 0))
+    return one
+
+
+def test_a_stop_waits_for_room_where_servers_have_what_is_to_be_saved() -> None:
+    one = served(1)
     one.handle(m.Gone(0, "was lost", is_death=True))
     one.handle(m.StopRequested("SIGINT"))
     assert one.outcome is None
@@ -69,11 +75,7 @@ def test_a_stop_waits_for_room_where_servers_have_what_is_to_be_saved() -> None:
 
 def test_a_stop_waits_for_nobody_who_finds_no_room_beside_those_who_are_ready() -> None:
     """The servers have what is to be saved, and one worker can write it."""
-    one = build(2, min_workers=2, num_servers=1, servers_hold_state=True)
-    one.start()
-    for id_ in range(3):
-        one.handle(m.Placed(id_))
-        one.handle(m.Ready(id_, f"host:{id_}", 0))
+    one = served(2)
     for worker in (0, 1):
         one.handle(m.Gone(worker, "was lost", is_death=True))
     one.handle(m.Placed(3))
