@@ -54,7 +54,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 bench-accuracy: $(VENV)/.dev
-	$(BIN)/python -m bench --data '$(DATA)' time-to-accuracy fast-cifar10 tutorial-resnet18 resnet50-6n2
+	$(BIN)/python -m bench --data '$(DATA)' time-to-accuracy fast-cifar10 tutorial-resnet18 hour-cifar10 resnet50-6n2
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_OPTIONS)

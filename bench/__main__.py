@@ -82,6 +82,7 @@ ACCURACY: dict[str, Remembering] = {
     "time-to-accuracy": accuracy.time_to_accuracy,
     "fast-cifar10": accuracy.fast_cifar10,
     "tutorial-resnet18": accuracy.tutorial_resnet18,
+    "hour-cifar10": accuracy.hour_cifar10,
     "resnet50-6n2": accuracy.resnet50_6n2,
     "strategies-accuracy": accuracy.strategies,
 }

@@ -125,6 +125,25 @@ def test_the_tutorials_network_has_an_hour(tmp_path: Path, monkeypatch: pytest.M
     assert "JPEG copy" in result.question
 
 
+@pytest.mark.parametrize(
+    ("top1", "minutes", "verdicts"), [(0.931, 61.0, ("met", "not met")), (0.929, 59.0, ("not met", "met"))]
+)
+def test_the_hour_has_a_goal_for_the_accuracy_and_one_for_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top1: float, minutes: float, verdicts: tuple[str, str]
+) -> None:
+    fake = FakeTrainings(monkeypatch, "bf16")
+    fake.top1 |= {"--epochs 25": top1}
+    fake.minutes |= {"--epochs 25": minutes}
+    result = accuracy.hour_cifar10(False, tmp_path, fake.say, fake.memory(tmp_path))
+    assert accuracy.hour_cifar10(False, tmp_path, fake.say, fake.memory(tmp_path)) == result
+    options = "--precision bf16 --epochs 25 --set model.options.width=96 --set data.crop_padding=4 --set data.cutout=8"
+    assert fake.calls == [f"lockstep fast-cifar10 2 {options}"], "once, the hour is remembered"
+    reached, taken = verdicts
+    assert judged(result) == [("Lockstep: top1", top1, reached), ("Lockstep: minutes", minutes, taken)]
+    assert options in result.question
+    assert "JPEG copy" in result.question
+
+
 def test_the_table_has_one_two_and_four_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeTrainings(monkeypatch, "bf16")
     result = accuracy.resnet50_6n2(False, tmp_path, fake.say, fake.memory(tmp_path))

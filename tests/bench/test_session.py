@@ -16,7 +16,7 @@ from bench.rounds import Say
 from bench.trainings import DATA_VARIABLE
 from tests.bench.trainings import FakeTrainings
 
-NAMES = ["time-to-accuracy", "fast-cifar10", "tutorial-resnet18", "resnet50-6n2"]
+NAMES = ["time-to-accuracy", "fast-cifar10", "tutorial-resnet18", "hour-cifar10", "resnet50-6n2"]
 
 
 class Place:
@@ -48,6 +48,7 @@ INTERRUPTED = {
     "time-to-accuracy": "--seed 3",
     "fast-cifar10": "--stop-at 100",
     "tutorial-resnet18": "tutorial_resnet18",
+    "hour-cifar10": "--epochs 25",
     "resnet50-6n2": "resnet50-6n2-cifar10 4",
 }
 
