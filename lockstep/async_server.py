@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from lockstep import checkpoint, injection
-from lockstep.config import Job, Recipe, from_plain
+from lockstep.config import Job, Recipe
+from lockstep.configfile import from_plain
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device

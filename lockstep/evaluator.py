@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, worker
-from lockstep.config import from_plain
+from lockstep.configfile import from_plain
 from lockstep.data import defects, open_dataset
 from lockstep.device import Device
 from lockstep.enlist import enlist

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import references, runcode
-from lockstep.config import Recipe, from_plain, recipe_from_plain
+from lockstep.config import Recipe
+from lockstep.configfile import from_plain, recipe_from_plain
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.settings import known_keys
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lockstep import checkpoint, strategies
-from lockstep.config import Job, Recipe, from_plain
+from lockstep.config import Job, Recipe
+from lockstep.configfile import from_plain
 from lockstep.data import open_dataset
 from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors

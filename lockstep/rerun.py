@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from lockstep import checkpoint, device, strategies
-from lockstep.config import Job, to_plain
+from lockstep.config import Job
+from lockstep.configfile import to_plain
 from lockstep.errors import JobError
 from lockstep.supervisor.plan import Plan
 

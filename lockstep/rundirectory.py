@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import runcode
-from lockstep.config import Job, Recipe, from_plain, to_plain
+from lockstep.config import Job, Recipe
+from lockstep.configfile import from_plain, to_plain
 from lockstep.errors import UserError, nearest, unknown
 
 ROOT = Path("runs")

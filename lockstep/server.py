@@ -18,7 +18,8 @@ from typing import Protocol
 import numpy as np
 
 from lockstep import addresses, injection, wire
-from lockstep.config import Job, from_plain
+from lockstep.config import Job
+from lockstep.configfile import from_plain
 from lockstep.enlist import enlist
 from lockstep.errors import UserError
 from lockstep.exchange import tree

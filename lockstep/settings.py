@@ -6,7 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-from lockstep.config import Recipe, recipe_from_plain
+from lockstep.config import Recipe
+from lockstep.configfile import recipe_from_plain
 from lockstep.errors import UserError, unknown
 
 

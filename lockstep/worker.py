@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, injection, provenance, strategies
-from lockstep.config import Recipe, from_plain
+from lockstep.config import Recipe
+from lockstep.configfile import from_plain
 from lockstep.data import defects, open_dataset
 from lockstep.data.source import Dataset
 from lockstep.device import Device

@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from lockstep.check import check_recipe, check_workers
-from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, Script, from_plain, to_plain
+from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, Script
+from lockstep.configfile import from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.classic import resnet20_cifar10

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import injection
-from lockstep.config import from_plain
+from lockstep.configfile import from_plain
 from lockstep.data import open_dataset
 from lockstep.device import Device
 from lockstep.exchange import volume

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import device
-from lockstep.config import Recipe, Script, recipe_from_plain
+from lockstep.config import Recipe, Script
+from lockstep.configfile import recipe_from_plain
 from lockstep.data.description import Gone
 from lockstep.data.source import Dataset
 from lockstep.errors import JobError, UserError

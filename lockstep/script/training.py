@@ -19,7 +19,8 @@ from torch import nn
 
 from lockstep import strategies, worker
 from lockstep.check import check_recipe
-from lockstep.config import Data, Job, Model, Recipe, Script, from_plain
+from lockstep.config import Data, Job, Model, Recipe, Script
+from lockstep.configfile import from_plain
 from lockstep.device import Device
 from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import checkpoint, inputs, metrics, provenance, strategies, tracefile
-from lockstep.config import Job, Recipe, to_plain
+from lockstep.config import Job, Recipe
+from lockstep.configfile import to_plain
 from lockstep.histogram import Histogram
 from lockstep.inputs import Inputs
 from lockstep.loggers import Session, names_of

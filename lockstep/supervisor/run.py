@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep import addresses, strategies
-from lockstep.config import to_plain
+from lockstep.configfile import to_plain
 from lockstep.data.defects import too_many
 from lockstep.engines import ENGINES, Command, Role
 from lockstep.engines.hosts import Hosts

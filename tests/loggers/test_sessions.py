@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from lockstep import metrics
-from lockstep.config import Job, from_plain
+from lockstep.config import Job
+from lockstep.configfile import from_plain
 from lockstep.loggers.csv import COLUMNS
 from tests.conftest import digest_in, run
 
