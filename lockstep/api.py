@@ -18,7 +18,7 @@ from typing import Any, Literal
 from lockstep import checkpoint, compiler, deletion, evaluate, owncode, runcode, rundirectory, selection, strategies
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
-from lockstep.data import description, meanimage, open_dataset
+from lockstep.data import description, keys, meanimage, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
@@ -30,6 +30,7 @@ from lockstep.rank import take_part
 from lockstep.report import confusion
 from lockstep.request import (
     Request,
+    asked_of_data,
     check_script_options,
     cost_of_workers,
     find_recipe,
@@ -297,6 +298,7 @@ def plan_of(
     if recipe.script is None:
         dataset = open_dataset(replace(recipe.data, processes=0), recipe.seed)  # nothing starts here: only a look
         owncode.check_fit(recipe, dataset)
+        keys.check_own(recipe.data, asked_of_data(request), dataset.is_framed)
     else:
         dataset = scripts.dataset_of(recipe.script)
     stored = description.from_plain(directory.read_json("dataset.json"))
