@@ -15,11 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import checkpoint, compiler, deletion, evaluate, owncode, runcode, rundirectory, selection, strategies
+from lockstep import (
+    checkpoint,
+    compiler,
+    deletion,
+    evaluate,
+    inputs,
+    moving,
+    owncode,
+    runcode,
+    rundirectory,
+    selection,
+    strategies,
+)
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
-from lockstep.data import description, meanimage, open_dataset
+from lockstep.data import description, keys, meanimage, open_dataset
 from lockstep.data.order import steps_of_epochs
+from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.follow import follow
@@ -30,6 +43,7 @@ from lockstep.rank import take_part
 from lockstep.report import confusion
 from lockstep.request import (
     Request,
+    asked_of_data,
     check_script_options,
     cost_of_workers,
     find_recipe,
@@ -158,6 +172,8 @@ def resume(run: str, request: Request | None = None, *, display: Display | None 
 
 def _continue(directory: RunDirectory, request: Request, display: Display, asked: Recipe | None) -> Run:
     recipe, stored_job = directory.read_config()
+    if asked is None:
+        recipe = moving.with_places(recipe, request, directory.name)
     if recipe.script is not None:
         check_script_options(request)
         recipe = scripts.again(recipe, asked, display.note)
@@ -173,7 +189,11 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         new_end = request.stop_at if asked is None else asked.stop_at
         recipe = with_end(recipe, new_end, newest.step if newest else 0)
         check_recipe(recipe)
-        plan = plan_of(recipe, job, directory, newest, request)
+        with moving.advised(recipe.data, directory.name):
+            dataset = _opened(recipe)
+        plan = plan_of(recipe, job, directory, newest, request, dataset)
+        if asked is None and moving.asked(request):
+            _check_same(plan, display)
         if plan.last_step < plan.first_step:
             raise UserError(
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
@@ -186,6 +206,16 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         with directory.writing():
             _write_description(plan, recipe)
         return _supervise(plan, display)
+
+
+def _check_same(plan: Plan, display: Display) -> None:
+    """Data that lie elsewhere now are those of the run."""
+    directory = plan.directory
+    given = inputs.read(directory.read_json("environment.json"))
+    given = tuple(one for one in given if one.step <= plan.first_step)
+    stored = description.from_plain(directory.read_json("dataset.json"))
+    if not moving.check_same(plan.dataset, plan.recipe.data, given, stored, directory.name):
+        display.note(f"{directory.name} has no checksums of its data, being older: only their sizes were compared")
 
 
 def _write_description(plan: Plan, asked: Recipe) -> None:
@@ -287,18 +317,29 @@ def follow_run(run: str, request: Request | None = None, *, display: Display | N
     return follow(plan_of(recipe, job, directory, None, request), display.eval_row, display.note)
 
 
+def _opened(recipe: Recipe) -> Dataset:
+    """The data, which this checks."""
+    if recipe.script is not None:
+        return scripts.dataset_of(recipe.script)
+    dataset = open_dataset(replace(recipe.data, processes=0), recipe.seed)  # nothing starts here: only a look
+    owncode.check_fit(recipe, dataset)
+    return dataset
+
+
 def plan_of(
-    recipe: Recipe, job: Job, directory: RunDirectory, newest: checkpoint.Info | None, request: Request
+    recipe: Recipe,
+    job: Job,
+    directory: RunDirectory,
+    newest: checkpoint.Info | None,
+    request: Request,
+    dataset: Dataset | None = None,
 ) -> Plan:
-    """Work out the scale and the length; open the data, which checks it; look for the compiler if one is needed."""
+    """Work out the scale and the length; open the data, if they are not; look for the compiler if one is needed."""
     if recipe.compile:
         compiler.check(recipe.device)
+    dataset = dataset or _opened(recipe)
+    keys.check_own(recipe.data, asked_of_data(request), dataset.is_framed)
     recipe = scaled(recipe)
-    if recipe.script is None:
-        dataset = open_dataset(replace(recipe.data, processes=0), recipe.seed)  # nothing starts here: only a look
-        owncode.check_fit(recipe, dataset)
-    else:
-        dataset = scripts.dataset_of(recipe.script)
     stored = description.from_plain(directory.read_json("dataset.json"))
     recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))
     num_steps = recipe.steps

@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstep import strictjson
 from lockstep.config import Checkpoints
 from lockstep.digest import digest, entries_of_file, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.rounds import EVERY_STEP, Rounds
 from lockstep.state import State, state_digest
+from lockstep.strictjson import number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,7 +138,7 @@ def write(root: Path, snapshot: Snapshot, owner: str = "0") -> Info:
             "rows": snapshot.rows,
             "files": {name: _checksum(temporary / name) for name in files},
         }
-        (temporary / "checkpoint.json").write_text(json.dumps(document, indent=2) + "\n")
+        (temporary / "checkpoint.json").write_text(strictjson.dumps(document, indent=2) + "\n")
         return place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -192,8 +194,12 @@ def read_info(path: Path) -> Info:
             state_digest=str(document["state_digest"]),
             best=document["best"],
             evaluated=int(document["evaluated"]),
-            tally=list(document.get("tally", [])),
-            rows=[row for row in document.get("rows", []) if isinstance(row["step"], int)],
+            tally=[list(map(number, counts)) for counts in document.get("tally", [])],
+            rows=[
+                {name: number(value) for name, value in row.items()}
+                for row in document.get("rows", [])
+                if isinstance(row["step"], int)
+            ],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{path / 'checkpoint.json'} lacks {error}") from None

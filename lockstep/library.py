@@ -79,11 +79,19 @@ def train(
         return api.train(recipe, request_of(given, settings), run=run, resume=resume, display=_display(progress))
 
 
-def resume(run: str | Path | Run, *, workers: int | None = None, progress: bool = True, **options: Any) -> Run:
+def resume(
+    run: str | Path | Run,
+    *,
+    workers: int | None = None,
+    data: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
     """Continue a run from its newest good checkpoint: `lockstep resume RUN` with the same options. It is given by its
     name or path, as "last", or as the `Run` itself.
 
-    The number of workers may be another one. Here the run of the example of `train` becomes longer:
+    The number of workers may be another one, and `data` says where the run's data lie now, if they have moved. Here the
+    run of the example of `train` becomes longer:
 
     >>> import lockstep
     >>> run = lockstep.resume("first", steps=3, workers=1, progress=False)
@@ -91,7 +99,8 @@ def resume(run: str | Path | Run, *, workers: int | None = None, progress: bool 
     [1, 2, 3]
     """
     with spelling.respelling():
-        request = request_of({"workers": workers, **options}, None)
+        place = str(data) if isinstance(data, Path) else data
+        request = request_of({"workers": workers, "data": place, **options}, None)
         return api.resume(name_of(run), request, display=_display(progress))
 
 

@@ -10,7 +10,6 @@ A figure that is no finite number is null in the file, which any reader of JSON 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,7 +104,7 @@ def _lines(path: Path) -> Iterator[Row]:
 
 def _with_numbers(row: Row) -> Row:
     """Nothing else is null in a row of figures."""
-    return {name: math.nan if value is None else value for name, value in row.items()}
+    return {name: strictjson.number(value) for name, value in row.items()}
 
 
 def scalars(row: Row) -> dict[str, float]:

@@ -150,6 +150,13 @@ def with_data(data: Data, request: Request) -> Data:
     return replace(data, **given)
 
 
+def asked_of_data(request: Request) -> set[str]:
+    """The keys of `data` that an option names which means nothing to some sources, or `--set`."""
+    options = {key for key in keys.OPTIONS if getattr(request, key) is not None}
+    names = [setting.partition("=")[0].strip() for setting in request.settings]
+    return options | {name.removeprefix("data.") for name in names if name.startswith("data.")}
+
+
 def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """A run is resumed from any working directory."""
     data = recipe.data

@@ -14,6 +14,11 @@ def dumps(value: Any, **options: Any) -> str:
     return json.dumps(_finite(value), allow_nan=False, **options)
 
 
+def number(figure: Any) -> Any:
+    """A figure that was read: one that is null was no finite number, whichever."""
+    return math.nan if figure is None else figure
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

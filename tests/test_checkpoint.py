@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import re
 import shutil
 import signal
 import time
@@ -40,6 +42,24 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert torch.equal(state.optimizer["b/momentum_buffer"], torch.ones(2, 3))
     assert state.tally == [[0.5, 2.0, 3.0]]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000007"]
+
+
+def test_a_figure_that_is_no_number_is_one_that_any_reader_of_json_takes(tmp_path: Path) -> None:
+    """A run that has diverged goes on being one; so do those whose checkpoints have the NaN of Python's own JSON."""
+    diverged = snapshot(7)
+    diverged.state.tally[:] = [[math.nan, 2.0, 3.0], [math.inf, 1.0, 1.0]]
+    diverged.rows.append({"step": 6, "loss": math.nan, "lr": 0.1})
+    info = checkpoint.write(tmp_path, diverged)
+    file = info.path / "checkpoint.json"
+    assert not re.search("NaN|Infinity", file.read_text())
+    older = file.read_text().replace("null", "NaN")
+    assert older.count("NaN") == 3
+    for text in (file.read_text(), older):
+        file.write_text(text)
+        (lost, *hits), (grown, *_) = checkpoint.load(info.path, diverged.state.model).tally
+        assert (math.isnan(lost), math.isfinite(grown), hits) == (True, False, [2.0, 3.0])
+        (row,) = checkpoint.carried_rows(tmp_path, 0, 7)
+        assert (math.isnan(row["loss"]), row["lr"]) == (True, 0.1)
 
 
 def test_the_digest_sees_names_shapes_types_and_bytes() -> None:

@@ -11,13 +11,14 @@ import pytest
 from lockstep import api
 from lockstep.config import Data
 from lockstep.data import open_dataset
+from lockstep.data.source import Dataset
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
 from lockstep.request import Request, find_recipe, resolve
 from lockstep.rundirectory import RunDirectory
 from lockstep.settings import with_settings
 from tests.conftest import Command, digest_in
-from tests.data import files
+from tests.data import files, pictures
 from tests.data.test_cifar import write
 from tests.test_resume import TINY
 
@@ -142,6 +143,39 @@ def test_what_a_recipe_says_is_not_asked_for(workspace: Path) -> None:
     own.write_text("def folders():\n    return 'train', 'val'\n")
     asked = Request(data="own.py:folders", label_path="train.txt", settings=["data.side=32", "data.processes=2"])
     assert resolve(demo(), asked).data.side == 32
+
+
+OWN = """
+import numpy as np
+def arrays():
+    pair = np.zeros((8, 3, 32, 32), np.uint8), np.arange(8) % 2
+    return pair, pair
+def folders():
+    return "pictures", "pictures"
+"""
+
+
+def test_labels_are_for_what_a_function_of_ones_own_returns_if_it_is_a_folder(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And refused with arrays, which say by themselves what they show; what the recipe says is not."""
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: plan)
+    (workspace / "own.py").write_text(OWN)
+    (workspace / "labels.txt").write_text("0.png 1\n1.png 0\n")
+    (workspace / "pictures").mkdir()
+    for number in range(2):
+        (workspace / "pictures" / f"{number}.png").write_bytes(pictures.of_kind("png", seed=number))
+
+    def dataset(function: str, **asked: object) -> Dataset:
+        run = api.train("alexnet-imagenet", Request(workers=1, data=f"own.py:{function}", hold_out=0, **asked))  # type: ignore[arg-type]
+        return run.dataset  # type: ignore[attr-defined, no-any-return]
+
+    labels = {"label_path": "labels.txt", "eval_label_path": "labels.txt"}
+    assert dataset("folders", key_prefix="", **labels).num_classes == 2
+    assert len(dataset("arrays").train) == 8
+    for asked in ({"label_path": "labels.txt"}, {"key_prefix": "n"}, {"settings": ["data.background=true"]}):
+        with pytest.raises(UserError, match=r"is for folders of images, and .*own\.py:arrays returned none"):
+            dataset("arrays", **asked)
 
 
 def imagenet(name: str = "alexnet-imagenet", **asked: object) -> Data:

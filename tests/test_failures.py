@@ -168,6 +168,25 @@ def test_a_second_signal_stops_at_once(workspace: Path) -> None:
     assert not alive
 
 
+def test_a_signal_ends_a_run_whose_workers_all_die_before_they_could_save(workspace: Path) -> None:
+    """As when a host takes its processes down with it; nobody need ask twice."""
+    process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)
+    wait_for_step(process, "run", 1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    for child in children:
+        child.suspend()
+    process.send_signal(signal.SIGTERM)
+    while "stopping" not in (line := process.stderr.readline()):  # type: ignore[union-attr]
+        assert line
+    for child in children:
+        child.kill()
+    out, shown = process.communicate(timeout=30)
+    assert process.returncode == 143, shown
+    assert "; nobody is left\n" in shown
+    assert "stopped by SIGTERM at once, without a new checkpoint; continue with: lockstep resume run" in out
+    assert len(rows_of("run", "death")) == 2
+
+
 def test_a_lost_terminal_ends_no_training(workspace: Path) -> None:
     """Whoever read what is shown is gone; SIGHUP, which usually comes with it, still ends the run with a checkpoint."""
     process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)

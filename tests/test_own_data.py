@@ -190,6 +190,9 @@ def test_what_an_item_raises_in_a_run_is_shown_with_its_number(
         (["--data", "own.py:nobody"], "unknown name in"),
         (["--data", "own.py:stream"], "has no length and index: iterable data cannot"),
         (["--set", "metric=own.py:loss"], "rows of metrics have a figure 'loss' already"),
+        (["--labels", "train.txt"], "--labels is for folders of images, and "),
+        (["--eval-labels", "val.txt"], "--eval-labels is for folders of images, and "),
+        (["--set", "data.side=32"], "linear_regression.py:points returned none: leave it out"),
         (["--set", "loss=own.py:alone"], "takes 1 arguments: a loss takes the outputs and the targets"),
     ],
 )

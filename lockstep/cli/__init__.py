@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("run", metavar="RUN", help=options.RUN_HELP)
     options.length_options(resume)
+    options.place_options(resume)
     options.job_options(resume)
     options.profile_option(resume)
 

@@ -42,6 +42,20 @@ def length_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stop-at", type=int, metavar="K", help="end after K steps; schedules do not see it")
 
 
+def place_options(command: argparse.ArgumentParser) -> None:
+    """Of a run that goes on: its data stay the same, but may lie elsewhere."""
+    command.add_argument("--data", metavar="PATH", help="where the run's data lie now; other data are refused")
+    command.add_argument("--eval-data", metavar="PATH", help="where its test set lies now")
+    command.add_argument("--labels", dest="label_path", metavar="PATH|URL", help="where its label file lies now")
+    command.add_argument("--eval-labels", dest="eval_label_path", metavar="PATH|URL", help="that of the test set")
+    access_options(command)
+
+
+def access_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--endpoint-url", metavar="URL", help="another server that speaks S3")
+    command.add_argument("--anonymous", action="store_true", default=None, help="read from S3 without credentials")
+
+
 def recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
@@ -54,8 +68,7 @@ def recipe_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--eval-labels", dest="eval_label_path", metavar="PATH|URL", help="the same for the test set")
     command.add_argument("--key-prefix", metavar="TEXT", help="of many shards, those whose names begin so")
-    command.add_argument("--endpoint-url", metavar="URL", help="another server that speaks S3")
-    command.add_argument("--anonymous", action="store_true", default=None, help="read from S3 without credentials")
+    access_options(command)
     command.add_argument(
         "--hold-out", type=int, metavar="N", help="test on N samples kept out of the training set, for tuning"
     )

@@ -35,7 +35,7 @@ from lockstep.data.layouts import (
     tfrecord,
 )
 from lockstep.data.layouts.labels import Labels, find_labels, read_labels
-from lockstep.data.listing import Listing, Wanted, find, stem
+from lockstep.data.listing import TEST, Listing, Wanted, find, stem
 from lockstep.data.storage import Object, Storage, is_url
 from lockstep.errors import UserError
 
@@ -158,7 +158,8 @@ class _Work:
 
     def _one(self, shard: Object) -> Scan:
         if self.listing.kind == "folder":
-            return self._labelled(folders.scan(shard, self.listing.listed.get(shard.url)), shard.url)
+            without = TEST if shard.url in self.listing.tops else ()
+            return self._labelled(folders.scan(shard, self.listing.listed.get(shard.url), without), shard.url)
         if self.listing.kind == "tfrecord":
             return scanfile.kept(shard, ["tfrecord"], lambda: tfrecord.scan(self.storage, shard))
         return self._tar(shard, None)

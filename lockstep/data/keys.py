@@ -34,6 +34,16 @@ OPTIONS = {
 """How a user asks for a key, if not by its name."""
 
 
+def check_own(data: Data, asked: Set[str], is_framed: bool) -> None:
+    """The same where only what a function of the user's own returned tells whether they are large images."""
+    if is_framed or not references.is_reference(data.source):
+        return
+    for key in sorted(asked & set(OF_LARGE_IMAGES)):
+        if getattr(data, key) != getattr(Data(), key):
+            name = OPTIONS.get(key, f"data.{key}")
+            raise UserError(f"{name} is for folders of images, and {data.source} returned none: leave it out")
+
+
 def check_asked(data: Data, asked: Set[str]) -> None:
     """Refuse keys that were asked for and mean nothing here. What a recipe says is not asked for: it may be trained on
     other data than its own."""

@@ -61,6 +61,8 @@ class Listing:
     """Files that are neither shards nor images."""
     is_flat: bool = False
     """Whether images lie side by side, without a folder for each class."""
+    tops: frozenset[str] = frozenset()
+    """Folders of this host with images side by side, whose folders `TEST` are no part of them."""
 
     def chosen(self, prefix: str) -> tuple[Object, ...]:
         return tuple(one for one in self.shards if stem(one).startswith(prefix))
@@ -88,6 +90,7 @@ def find(wanted: Wanted, storage: Storage) -> Listing:
         classes=found[0].classes,
         passed_over=sum(one.passed_over for one in found),
         is_flat=any(one.is_flat for one in found),
+        tops=frozenset().union(*(one.tops for one in found)),
     )
 
 
@@ -108,7 +111,9 @@ def _find_piece(piece: str, wanted: Wanted, storage: Storage) -> Listing:
     without = TEST if below == where else ()
     inside = folders.class_names(below, without)
     classes = folders.class_names(train) if train and below == test else None
-    return Listing("folder", tuple(folders.find_local(below, inside)), classes=classes, is_flat=not inside)
+    shards = tuple(folders.find_local(below, inside, without))
+    tops = frozenset(one.url for one in shards) if without and not inside else frozenset[str]()
+    return Listing("folder", shards, classes=classes, is_flat=not inside, tops=tops)
 
 
 def _subdirectory(where: str, names: Iterable[str]) -> str | None:

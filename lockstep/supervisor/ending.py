@@ -77,6 +77,25 @@ def stop(machine: Machine, event: e.StopRequested) -> list[e.Action]:
     return ask_for_checkpoint(machine, "stop") + machine.go_on_if_enough()
 
 
+def end_if_in_vain(machine: Machine) -> list[e.Action]:
+    """A job that stops waits for nobody who finds no room, and would only load what is stored already."""
+    if machine.stopping is None or machine.outcome is not None or machine.members or serving.have_kept(machine):
+        return []
+    if any(worker.is_placed for worker in machine.workers.values()) and serving.are_placed(machine):
+        return []
+    return machine.end(machine.doom or e.Outcome("stopped", None, machine.stopping))
+
+
+def nobody_left(machine: Machine, last: int) -> list[e.Action]:
+    """All are dead, and there will be no others: that is a failure, unless the job was to end anyhow."""
+    if machine.stopping is not None and machine.doom is None:
+        return machine.end(e.Outcome("stopped", None, machine.stopping))
+    causes = machine.streak.causes
+    first = causes[0] if causes else "nobody is left who has the verified state"
+    cause = f"all workers are dead; the first cause: {first}"
+    return machine.end(e.Outcome("failed", None, cause, last, died=True))
+
+
 def ask_for_checkpoint(machine: Machine, reason: str) -> list[e.Action]:
     """Ask the first member; whoever is first after it dies is asked again. Where nothing is trained, nothing is
     to be saved."""

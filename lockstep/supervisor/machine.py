@@ -83,6 +83,9 @@ class Machine(Roster):
         if self.outcome is not None:
             return []
         self.now = max(self.now, now)
+        return self._hear(event, now) + ending.end_if_in_vain(self)
+
+    def _hear(self, event: e.Event, now: float) -> list[e.Action]:
         worker = getattr(event, "worker", None)
         if worker in self.servers:
             return serving.hear(self, worker, event, now)
@@ -156,7 +159,7 @@ class Machine(Roster):
         if len(causes) > self.max_rapid_deaths * (self.num_workers + self.num_servers):
             cause = f"{len(causes)} deaths without a step in between; the first: {causes[0]}"
             return [*actions, e.Tell(what), *self.end(e.Outcome("failed", None, cause, id_, died=True))]
-        started = self.start() if self.replace and len(self.finished) < self.num_workers else []
+        started = sizing.others(self)
         return [*actions, e.Tell(f"{what}; {telling.aftermath(self)}"), *started]
 
     def ask_evaluator(self, observer: Observer) -> list[e.Action]:
@@ -281,8 +284,8 @@ class Machine(Roster):
             actions.append(e.Kill(id_))
         actions += self._go_back_if_due()
         if not self.replace and not self.workers:
-            return actions + self._end_dead(members[0])
-        return [*actions, *(self.start() if self.replace else []), *self._begin()]
+            return actions + ending.nobody_left(self, members[0])
+        return [*actions, *sizing.others(self), *self._begin()]
 
     def _go_back_if_due(self) -> list[e.Action]:
         if not self.going_back or self.verification is None:
@@ -421,7 +424,7 @@ class Machine(Roster):
         if self.outcome is not None:
             return actions
         if not self.workers:
-            return actions + self._end_dead(worker)
+            return actions + ending.nobody_left(self, worker)
         return actions + self.go_on(was_member, awaited)
 
     def go_on(self, was_member: bool, awaited: bool) -> list[e.Action]:
@@ -431,11 +434,6 @@ class Machine(Roster):
         if was_member or self.generation is None or not self.members:
             return self.propose()
         return []
-
-    def _end_dead(self, worker: int) -> list[e.Action]:
-        first = self.streak.causes[0] if self.streak.causes else "nobody is left who has the verified state"
-        cause = f"all workers are dead; the first cause: {first}"
-        return self.end(e.Outcome("failed", None, cause, worker, died=True))
 
     # Evaluation, verification
 

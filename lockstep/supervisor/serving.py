@@ -49,3 +49,8 @@ def have_kept(machine: Machine) -> bool:
     """Whether a server of the newest generation lives and holds state, so that nothing is lost with the workers."""
     known = () if machine.generation is None else machine.generation.servers
     return machine.servers_hold_state and any(server.id in machine.servers for server in known)
+
+
+def are_placed(machine: Machine) -> bool:
+    """Whether none of them waits for room; a job does not begin without them."""
+    return all(server.is_placed for server in machine.servers.values())

@@ -29,6 +29,14 @@ def resize(machine: Machine, event: e.Resize) -> list[e.Action]:
     return actions + (machine.propose() if surplus else machine.start())
 
 
+def others(machine: Machine) -> list[e.Action]:
+    """Those who take the place of the lost. None when the job stops: they would only load what is stored already, but
+    where servers have more."""
+    if not machine.replace or len(machine.finished) >= machine.num_workers:
+        return []
+    return [] if machine.stopping is not None and not machine.servers_hold_state else machine.start()
+
+
 def join(machine: Machine, event: e.Joined) -> list[e.Action]:
     """As many more workers as there are leaves for; beyond that the room is spare."""
     wanted = machine.num_workers if machine.replace else len(machine.workers)
@@ -56,11 +64,9 @@ def leave(machine: Machine, event: e.Left) -> list[e.Action]:
         actions.append(e.Kill(id_))
     if gone:
         machine.causes.append("death" if event.is_loss else "leave")
-        started = machine.start() if machine.replace and len(machine.finished) < machine.num_workers else []
+        started = others(machine)
         for id_ in dead:
             actions.append(e.Tell(f"worker {id_} was lost with its host {event.host}; {telling.aftermath(machine)}"))
         actions += started
         actions += machine.go_on(was_member, awaited)
-    if not machine.workers and machine.stopping is not None:
-        actions += machine.end(e.Outcome("stopped", None, machine.stopping))
     return actions

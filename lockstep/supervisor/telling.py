@@ -18,8 +18,8 @@ def aftermath(machine: Machine) -> str:
     """How a job goes on without the dead; their replacements have been started, if there are to be any."""
     if machine.members:
         return "the others go on"
-    if not machine.workers:
-        return "nobody is left"
+    if not machine.workers or (machine.stopping is not None and not machine.servers_hold_state):
+        return "the others go on" if any(one.is_placed for one in machine.workers.values()) else "nobody is left"
     if machine.generation is None:
         return "another one is started" if machine.replace else "the others go on"
     if serving.have_kept(machine):

@@ -50,6 +50,7 @@ def put(s3: Server, root: Path) -> str:
 def assert_same(one: Index, other: Index, storage: Storage) -> None:
     for column in ("shard", "offset", "size", "label", "name_ends", "names"):
         assert np.array_equal(getattr(one, column), getattr(other, column)), column
+    assert one.fingerprint() == other.fingerprint()
     assert (one.groups, one.class_names, one.num_found) == (other.groups, other.class_names, other.num_found)
     assert contents(one, storage) == contents(other, storage)
 

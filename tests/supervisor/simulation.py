@@ -136,6 +136,8 @@ class Simulation:
         self.hosts, self.room = hosts, workers
         self.has_room = has_room
         """Whether every worker finds a place at once."""
+        self.is_full = False
+        """Whether nobody finds one any more."""
         self.waiting: list[int] = []
         """Those that wait for one."""
         self.models: dict[int, Model] = {}
@@ -163,9 +165,10 @@ class Simulation:
         assert self.machine.outcome.digest == f"after {self.last}"
         assert sorted(self.applied) == list(range(0, self.last, self.rounds.length))
 
-    def stop(self) -> None:
-        """Those who wait for room find none any more, and nothing else goes wrong: the job ends."""
-        self.failures, self.has_room = 0, True
+    def stop(self, failures: int = 0) -> None:
+        """Those who wait for room find none any more, and nothing else goes wrong: the job ends. With failures there is
+        no room for others either."""
+        self.failures, self.has_room, self.is_full = failures, True, failures > 0
         self.waiting.clear()
         self.perform(self.machine.handle(e.StopRequested("SIGINT"), self.now))
         for _ in range(10_000):
@@ -468,6 +471,8 @@ class Simulation:
     def perform(self, actions: list[e.Action]) -> None:
         for action in actions:
             if isinstance(action, e.Start):
+                if self.is_full:
+                    continue
                 if self.has_room or action.role == "server" or self.random.random() < 0.5:
                     self.place(action.worker, is_server=action.role == "server")
                 else:

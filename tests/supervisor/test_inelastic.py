@@ -60,6 +60,15 @@ def test_a_death_after_the_signal_is_still_a_stop() -> None:
     assert ends == [m.End(m.Outcome("stopped", "digest", "SIGTERM"))]
 
 
+def test_a_death_before_the_signal_is_still_a_failure_when_nobody_is_left() -> None:
+    """A launcher decides by it whether it starts all of them anew."""
+    one = machine()
+    one.handle(m.Gone(1, "has ended", is_death=True))
+    one.handle(m.StopRequested("SIGTERM"))
+    ends = [a for a in one.handle(m.Gone(0, "was killed", is_death=True)) if isinstance(a, m.End)]
+    assert [end.outcome.state for end in ends] == ["failed"]
+
+
 def test_a_death_in_the_set_up_ends_the_job_at_once() -> None:
     one = machine(is_ready=False)
     ends = [a for a in one.handle(m.Gone(1, "has ended", is_death=True)) if isinstance(a, m.End)]

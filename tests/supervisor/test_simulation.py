@@ -60,6 +60,23 @@ def test_a_stop_ends_a_job_also_when_it_waits_for_others() -> None:
     assert num_waiting > 5
 
 
+@pytest.mark.parametrize("options", [{}, {"servers": 2}, {"hosts": True}, {"verify_every": 2}])
+def test_a_stop_ends_a_job_also_when_everyone_dies_and_others_find_no_room(options: dict[str, Any]) -> None:
+    """Without a second one; with the checkpoint that was asked for, if someone lived to write it."""
+    written = []
+    for seed in range(400):
+        simulation = Simulation(seed, leaves=8, last=6, failures=seed % 3, **least(seed), **options)
+        for _ in range(seed):
+            simulation.event()
+        try:
+            simulation.stop(failures=1000)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        assert simulation.machine.outcome is not None
+        written.append(simulation.machine.outcome.digest is not None)
+    assert 20 < sum(written) < 380
+
+
 def test_servers_come_and_go_like_workers() -> None:
     """F53: a server that dies takes nothing with it."""
     for seed in range(250):

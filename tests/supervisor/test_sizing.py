@@ -54,9 +54,39 @@ def test_a_stop_when_all_are_dead_and_others_find_no_room_is_at_once() -> None:
     assert one.outcome == m.Outcome("stopped", None, "SIGINT")
 
 
-def served(workers: int) -> Machine:
+@pytest.mark.parametrize("options", [{}, {"replace": False}, {"min_workers": 2}, {"num_servers": 1}])
+def test_a_stop_ends_when_all_who_could_have_written_the_checkpoint_die(options: dict[str, Any]) -> None:
+    """Others would only load what is stored, if there is room for them: none are started, and it is no failure."""
+    one = ready(placed(2, **options)) if "num_servers" not in options else served(2, servers_hold_state=False)
+    one.handle(m.StopRequested("SIGINT"))
+    actions = one.handle(m.Gone(1, "was lost", is_death=True)) + one.handle(m.Gone(0, "was lost", is_death=True))
+    assert one.outcome == m.Outcome("stopped", None, "SIGINT")
+    assert not [action for action in actions if isinstance(action, m.Start)]
+    told = [action.text for action in actions if isinstance(action, m.Tell)]
+    assert told == ["worker 1 was lost; the others go on", "worker 0 was lost; nobody is left"]
+
+
+def test_a_stop_ends_when_only_those_are_left_who_found_no_room() -> None:
+    one = waiting(3, min_workers=3)
+    one.handle(m.StopRequested("SIGINT"))
+    one.handle(m.Gone(0, "was lost", is_death=True))
+    assert one.outcome is None
+    one.handle(m.Gone(1, "was lost", is_death=True))
+    assert one.outcome == m.Outcome("stopped", None, "SIGINT")
+
+
+def test_a_stop_before_the_beginning_goes_on_with_those_who_are_left() -> None:
+    """None of them waits for one that will not come."""
+    one = placed(2)
+    one.handle(m.StopRequested("SIGINT"))
+    one.handle(m.Gone(0, "was lost", is_death=True))
+    assert one.outcome is None
+    assert sent(one.handle(m.Ready(1, "host:1", 0)), "checkpoint") == [1]
+
+
+def served(workers: int, servers_hold_state: bool = True) -> Machine:
     """All of them at work, and a server that holds the state."""
-    one = build(workers, min_workers=workers, num_servers=1, servers_hold_state=True)
+    one = build(workers, min_workers=workers, num_servers=1, servers_hold_state=servers_hold_state)
     one.start()
     for id_ in range(workers + 1):
         one.handle(m.Placed(id_))

@@ -69,22 +69,24 @@ def _holds_images(directory: str) -> bool:
     return False
 
 
-def find_local(directory: str, classes: Sequence[str]) -> list[Object]:
-    """A folder for each class, or, where there are none, the directory with its images.
+def find_local(directory: str, classes: Sequence[str], without: Collection[str] = ()) -> list[Object]:
+    """A folder for each class, or, where there are none, the directory with its images, without some of its folders.
 
     The tag of a folder changes when a file is added to it, renamed or removed, at any depth.
     """
-    inside = [f"{directory}/{name}" for name in classes] or [directory]
+    inside = [f"{directory}/{name}" for name in classes]
     with _told(directory):
+        if not inside:
+            return [Object(f"{directory}/", 0, _tag(directory, without))]
         return [Object(f"{path}/", 0, _tag(path)) for path in inside]
 
 
-def scan(folder: Object, listed: Listed | None) -> Scan:
-    """The images of a folder; where nothing listed them, the file system does."""
+def scan(folder: Object, listed: Listed | None, without: Collection[str] = ()) -> Scan:
+    """The images of a folder; where nothing listed them, the file system does, and some folders in it do not count."""
     passed_over = 0
     if listed is None:
         with _told(folder.url):
-            everything = sorted(_walk(folder.url))
+            everything = sorted(_walk(folder.url, without))
         listed = [(name, size) for name, size in everything if is_image(name)]
         passed_over = len(everything) - len(listed)
     return columns(
@@ -106,23 +108,24 @@ def _told(directory: str) -> Iterator[None]:
         raise UserError(f"cannot read {error.filename or directory}: {error.strerror or error}") from None
 
 
-def _tag(directory: str) -> str:
-    times = [(path, Path(path).stat().st_mtime_ns) for path in sorted(_directories(directory))]
+def _tag(directory: str, without: Collection[str] = ()) -> str:
+    times = [(path, Path(path).stat().st_mtime_ns) for path in sorted(_directories(directory, without))]
     return hashlib.sha256(repr(times).encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
-def _directories(directory: str) -> Iterator[str]:
-    """A directory and those below it, in the order of their names."""
+def _directories(directory: str, without: Collection[str] = ()) -> Iterator[str]:
+    """A directory and those below it, in the order of their names; of the folders in it, some not."""
     yield directory
     with os.scandir(directory) as entries:
-        inside = [one.path for one in entries if one.is_dir(follow_symlinks=False) and not is_hidden(one.name)]
+        folders = [one for one in entries if one.is_dir(follow_symlinks=False) and not is_hidden(one.name)]
+        inside = [one.path for one in folders if one.name not in without]
     for path in sorted(inside):
         yield from _directories(path)
 
 
-def _walk(directory: str) -> Iterator[tuple[str, int]]:
+def _walk(directory: str, without: Collection[str]) -> Iterator[tuple[str, int]]:
     """Names below a directory with the sizes of the files."""
-    for path in _directories(directory.rstrip("/")):
+    for path in _directories(directory.rstrip("/"), without):
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_file():

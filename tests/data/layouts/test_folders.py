@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,22 @@ def test_a_validation_set_may_lie_beside_classes(tmp_path: Path, where: str) -> 
     assert (train.class_names, members(train)) == (("a", "b"), ["1.JPEG", "2.JPEG"])
     test = opened(path, split="test", beside=True, classes=train.class_names, **options)
     assert (test.label.tolist(), members(test)) == ([1], ["3.JPEG"])
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_validation_set_may_lie_beside_images_without_folders(tmp_path: Path, where: str) -> None:
+    """F19, F23: none of it trains, wherever the images lie, whether it has folders or not."""
+    write(tmp_path / "data", "2.JPEG", "1.JPEG", "val/3.JPEG", "test/a/4.JPEG", "more/notes.txt", "val/notes.txt")
+    (tmp_path / "labels.txt").write_text("1.JPEG 4\n2.JPEG 3\n3.JPEG 2\n4.JPEG 1\n")
+    start, options = (tmp_path, {}) if where == "here" else ("s3://bucket", {"storage": Elsewhere(tmp_path)})
+    wanted: dict[str, Any] = {"label_path": f"{start}/labels.txt", **options}
+    train = opened(f"{start}/data", **wanted)
+    assert (members(train), train.label.tolist(), train.passed_over) == (["1.JPEG", "2.JPEG"], [4, 3], 1)
+    (tmp_path / "data" / "test" / "a" / "4.JPEG").unlink()
+    (tmp_path / "data" / "test" / "a").rmdir()
+    assert opened(f"{start}/data", **wanted).path == train.path
+    test = opened(f"{start}/data", split="test", beside=True, **wanted)
+    assert (members(test), test.label.tolist()) == (["3.JPEG"], [2])
 
 
 def test_links_in_circles_are_no_trap(tmp_path: Path) -> None:
