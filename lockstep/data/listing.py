@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -116,8 +116,9 @@ def _find_piece(piece: str, wanted: Wanted, storage: Storage) -> Listing:
     return Listing("folder", shards, classes=classes, is_flat=not inside, tops=tops)
 
 
-def _subdirectory(where: str, names: Iterable[str]) -> str | None:
-    return next((str(path) for path in (Path(where) / name for name in names) if path.is_dir()), None)
+def _subdirectory(where: str, names: Sequence[str]) -> str | None:
+    name = _first(names, [one for one in names if (Path(where) / one).is_dir()])
+    return None if name is None else str(Path(where) / name)
 
 
 def _sort(found: Sequence[Object], where: str, wanted: Wanted, is_part: bool = False) -> Listing:
@@ -169,9 +170,10 @@ def _part(named: list[tuple[str, Object]], wanted: Wanted) -> list[tuple[str, Ob
     Names then begin after that folder.
     """
     is_train = wanted.split == "train"
-    if any(name.split("/")[0] in (*TRAIN, *TEST) for name, _ in named if "/" in name):
-        names = TRAIN if is_train else TEST
-        below = [(name.split("/", 1)[1], one) for name, one in named if name.split("/")[0] in names and "/" in name]
+    inside = {name.split("/")[0] for name, _ in named if "/" in name}
+    if not inside.isdisjoint((*TRAIN, *TEST)):
+        folder = _first(TRAIN if is_train else TEST, inside)
+        below = [(name.split("/", 1)[1], one) for name, one in named if "/" in name and name.split("/")[0] == folder]
         beside = [(name, one) for name, one in named if name.split("/")[0] not in TEST] if is_train else []
         return below or beside or _refuse_part(wanted)
     test = [(name, one) for name, one in named if _is_test_name(name)]
@@ -182,6 +184,11 @@ def _part(named: list[tuple[str, Object]], wanted: Wanted) -> list[tuple[str, Ob
     return [pair for pair in named if not is_train or not _is_test_name(pair[0])] or named
 
 
+def _first(names: Iterable[str], inside: Collection[str]) -> str | None:
+    """Of several folders that would do, one alone is taken, by the same order wherever data lie."""
+    return next((name for name in names if name in inside), None)
+
+
 def _is_test_name(name: str) -> bool:
     base = base_name(name).lower()
     return is_shard(base) and not set(TEST).isdisjoint(re.split(r"[^a-z]+", base))
@@ -189,7 +196,8 @@ def _is_test_name(name: str) -> bool:
 
 def _classes_beside(named: list[tuple[str, Object]]) -> tuple[str, ...] | None:
     parts = [name.split("/") for name, _ in named if _is_image(name)]
-    return tuple(sorted({part[1] for part in parts if len(part) > 2 and part[0] in TRAIN})) or None
+    folder = _first(TRAIN, {part[0] for part in parts})
+    return tuple(sorted({part[1] for part in parts if len(part) > 2 and part[0] == folder})) or None
 
 
 def is_tar(base: str) -> bool:

@@ -144,6 +144,18 @@ def test_a_validation_set_may_lie_beside_images_without_folders(tmp_path: Path, 
     assert (members(test), test.label.tolist()) == (["3.JPEG"], [2])
 
 
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_of_several_test_sets_one_is_taken(tmp_path: Path, where: str) -> None:
+    """F23: the same one wherever they lie, and none of them trains."""
+    write(tmp_path / "data", "train/a/1.JPEG", "train/b/2.JPEG", "test/a/4.JPEG", "test/b/5.JPEG", "val/b/3.JPEG")
+    path, options = (
+        (tmp_path / "data", {}) if where == "here" else ("s3://bucket/data", {"storage": Elsewhere(tmp_path)})
+    )
+    assert members(opened(path, **options)) == ["1.JPEG", "2.JPEG"]
+    test = opened(path, split="test", beside=True, classes=("a", "b"), **options)
+    assert (members(test), test.label.tolist()) == (["3.JPEG"], [1])
+
+
 def test_links_in_circles_are_no_trap(tmp_path: Path) -> None:
     root = write(tmp_path / "data", "a/1.JPEG", "b/2.JPEG")
     for name in ("a/again", "a/deep/again", "again"):
