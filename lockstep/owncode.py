@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep import inputs, models, references
+from lockstep import calling, inputs, models, references
 from lockstep.config import Data, Recipe
 from lockstep.data.source import Dataset
 from lockstep.errors import UserError, unknown
@@ -55,10 +55,9 @@ def check_functions(recipe: Recipe) -> None:
         if name is None or name in built_in:
             continue
         if not references.is_reference(name):
+            references.check_names_function(name, f"is the {kind}")
             raise unknown(kind, name, [*built_in, "file.py:function", "module:function"])
-        parameters = references.parameters(name)
-        if parameters is not None and len(parameters) < 2:
-            raise UserError(f"{name} takes {len(parameters)} arguments: a {kind} takes the outputs and the targets")
+        calling.check_objective(name, kind, references.signature(name))
 
 
 def check_fit(recipe: Recipe, dataset: Dataset) -> None:

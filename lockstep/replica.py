@@ -135,7 +135,11 @@ class Replica:
         model = self.model if odd else self._compiled
         images = self.preprocess.resize(mixing.mix_images(self.preprocess.normalize(images), mix), step)
         with self.device.arithmetic():
-            logits: Tensor = model(images)
+            logits = model(images)
+        if not isinstance(logits, Tensor):
+            raise UserError(
+                f"the model returned {type(logits).__name__} and no tensor: let its forward return the outputs alone"
+            )
         return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:
