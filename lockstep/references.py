@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lockstep import calling, signatures
+from lockstep import calling, signatures, torchvisionimport
 from lockstep.errors import UserError, unknown
 
 MODULE = re.compile(r"(.*/)?[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -85,11 +85,21 @@ def short(text: str) -> str:
 def load(text: str) -> Any:
     """The object that a reference names; what its module raises while it is imported is the user's, and shown as is."""
     where, _, name = _here(text).rpartition(":")
-    module = _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
+    try:
+        module = _import(where)
+    except RuntimeError as error:
+        if not torchvisionimport.is_of_another_torch(error):
+            raise
+        torchvisionimport.import_torchvision()
+        module = _import(where)
     if not hasattr(module, name):
         own = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         raise unknown(f"name in {where}", name, own)
     return getattr(module, name)
+
+
+def _import(where: str) -> ModuleType:
+    return _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
 
 
 def call(text: str) -> Any:

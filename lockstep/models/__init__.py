@@ -175,6 +175,10 @@ def build(model: Model, num_classes: int | None, image_shape: tuple[int, ...]) -
 def _wanted(function: Callable[..., nn.Module]) -> Sequence[str]:
     """Which of GIVEN a function of the user's own has parameters for."""
     taken = calling.signature(function)
+    if getattr(function, "__module__", "").startswith(
+        "torchvision."
+    ):  # whose functions pass on whatever they are given
+        return GIVEN[:1]
     if taken is None or any(one.kind is one.VAR_KEYWORD for one in taken.parameters.values()):
         return GIVEN[:2]
     return [name for name in GIVEN if name in taken.parameters]
