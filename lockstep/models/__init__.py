@@ -38,6 +38,8 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     """An option that is not in here must be of the kind of its default."""
+    only_with: dict[str, tuple[str, Check]] = field(default_factory=dict)
+    """Options that do something only where another one has such a value."""
 
 
 NUM_INITIAL_IMAGES = 5000
@@ -78,6 +80,7 @@ MODELS: dict[str, Entry] = {
             "stride_in": one_of("3x3", "1x1"),
             **NORM_CHECKS,
         },
+        {"stride_in": ("depth", one_of(50, 101, 152, 200))},
     ),
     "resnet-cifar": Entry(
         "lockstep.models.resnet_cifar",
@@ -126,9 +129,21 @@ def check_model(model: Model) -> None:
         for name, value in model.options.items():
             check = entry.checks.get(name, like(entry.options[name]))
             check.apply(f"option {name!r} of model {model.name!r}", value)
+        _check_effects(model, entry)
     else:
         references.check_names_function(model.name, "makes the model")
         raise unknown("model", model.name, [*MODELS, "timm:NAME", "file.py:function", "module:function"])
+
+
+def _check_effects(model: Model, entry: Entry) -> None:
+    """Refuse an option that would change nothing."""
+    for name, (other, check) in entry.only_with.items():
+        value = model.options.get(other, entry.options[other])
+        if model.options.get(name, entry.options[name]) != entry.options[name] and not check.holds(value):
+            raise UserError(
+                f"option {name!r} of model {model.name!r} is for a {other} of {check.expected}, and it is {value!r}: "
+                "leave it out"
+            )
 
 
 def _check_needs(model: Model, taken: Signature | None) -> None:
