@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 def follow(plan: Plan, show: Callable[[Row], None], note: Callable[[str], None]) -> list[Row]:
     """Evaluate one checkpoint after the other until the run is over; everything that was ever found this way."""
     path = plan.directory.followed
-    rows = [row for row in metrics.read(path) if row["kind"] == "eval"]
+    rows = [row for row in metrics.read(path) if row["kind"] == "eval" and "digest" in row]
     replica: Replica | None = None
     useless: set[str] = set()
     """Digests of checkpoints that turned out to be damaged."""
@@ -98,6 +98,6 @@ def _evaluate(plan: Plan, replica: Replica, info: checkpoint.Info, before: list[
     own = own_goal(plan.recipe)
     figures = combine(results) | mark_of(own)
     goal = goal_of(own, figures)
-    best = goal.best([figures[goal.name], *(row[goal.name] for row in before)])
+    best = goal.best([figures[goal.name], *(row[goal.name] for row in before if goal.name in row)])
     row = {"kind": "eval", "step": found.step, "digest": found.digest}
     return {**row, **figures, **goal.best_mark(best), **plan.marks}

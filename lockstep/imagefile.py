@@ -22,6 +22,10 @@ MAX_PIXELS = 100_000_000
 """A larger picture is refused before it is decoded: it would need gigabytes."""
 
 
+class Unclear(UserError):  # noqa: N818
+    """Pixels that are numbers of which nothing says what is white."""
+
+
 def read(path: Path, image_shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """A file as channels x height x width."""
     from PIL import Image
@@ -50,7 +54,9 @@ def told(path: Path) -> Iterator[None]:
         raise UserError(f"{path} has too many pixels: {_TOO_LARGE}") from None
     except UnidentifiedImageError:
         raise UserError(f"{path} is not an image, or of a kind that is not known") from None
-    except UserError:
+    except UserError as error:
+        if isinstance(error, Unclear):
+            raise UserError(f"{path} cannot be read as an image: {error}") from None
         raise
     except Exception as error:  # a decoder may raise anything when a file is broken
         reason = getattr(error, "strerror", None) or error
@@ -81,7 +87,16 @@ def in_rgb(image: Image.Image) -> Image.Image:
 def _upright(image: Image.Image) -> Image.Image:
     from PIL import ImageOps
 
+    _check_range(image)
     return _on_white(_in_eight_bits(ImageOps.exif_transpose(image)))
+
+
+def _check_range(image: Image.Image) -> None:
+    """Pillow would cut off what is above 255, so that floats from 0 to 1 became black."""
+    is_float = image.mode == "F"
+    if is_float or (image.mode == "I" and image.format == "TIFF"):  # in other formats these are 16 bits
+        kind = "floats" if is_float else "whole numbers of 32 bits"
+        raise Unclear(f"its pixels are {kind}, and nothing says which of them is white, so convert it to 8 bits")
 
 
 def _in_eight_bits(image: Image.Image) -> Image.Image:

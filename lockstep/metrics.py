@@ -4,6 +4,8 @@ The first line of every session says `{"kind": "start", "version": 1, "step": s}
 step s are those of steps that were done again, and `read` leaves them out. A row of kind `rollback` says the same when
 a session goes back to a verified state.
 
+A line that is no row, being torn, or lacks what a row of its kind has (`lockstep.rows`), is passed over.
+
 A figure that is no finite number is null in the file, which any reader of JSON takes, and NaN in a row that was read.
 """
 
@@ -13,9 +15,9 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from lockstep import strictjson
+from lockstep import rows, strictjson
 from lockstep.goal import best_in, scores
 
 FORMAT_VERSION = 1
@@ -36,7 +38,7 @@ KEPT = (
 FIGURES = ("train", "eval")
 """Rows of what loggers are told."""
 
-Row = dict[str, Any]
+Row = rows.Row
 
 
 def now() -> float:
@@ -68,7 +70,7 @@ class MetricsFile:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a run, in order, without those that were done again and without a torn line."""
+    """The rows of a run, in order, without those that were done again and without what is no row."""
     before, since = _split(path)
     return before + since
 
@@ -92,14 +94,16 @@ def _split(path: Path) -> tuple[list[Row], list[Row]]:
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """Every row that was ever written, but for a torn one."""
-    for line in path.read_text().splitlines() if path.exists() else ():
+    """Every row that was ever written, but for those that are torn or lack something."""
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
-            yield _with_numbers(row) if row.get("kind") in FIGURES else row
+            row = _with_numbers(row) if row.get("kind") in FIGURES else row
+            if rows.is_whole(row):
+                yield row
 
 
 def _with_numbers(row: Row) -> Row:

@@ -3,11 +3,14 @@ own. Loss and metric are functions of the user's, unless the loss is the built-i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep import mixing, references
+from lockstep import calling, mixing, references
 from lockstep.config import Recipe
 from lockstep.data.mix import Mix
 from lockstep.errors import UserError
@@ -22,13 +25,14 @@ class Objective:
     def __init__(self, recipe: Recipe, num_classes: int | None) -> None:
         self._recipe = recipe
         self._num_classes = num_classes
-        self._loss = None if recipe.loss == CROSS_ENTROPY else references.load(recipe.loss)
-        self._metric = None if recipe.metric is None else references.load(recipe.metric)
+        self._loss = None if recipe.loss == CROSS_ENTROPY else _load(recipe.loss, "loss")
+        self._metric = None if recipe.metric is None else _load(recipe.metric, "metric")
         self.num_counts = NUM_COUNTS + (self._metric is not None)
 
     def loss(self, outputs: Tensor, targets: Tensor, mix: Mix | None = None) -> Tensor:
         """The mean over the examples of a leaf, in training."""
         if self._loss is None:
+            self._check_logits(outputs, targets)
             return mixing.loss(outputs, targets, mix, self._recipe.label_smoothing)
         found = self._loss(outputs, targets)
         if not isinstance(found, Tensor) or found.numel() != 1:
@@ -38,8 +42,17 @@ class Objective:
     def sum_of_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Over the examples of a leaf, in float64, in evaluation."""
         if self._loss is None:
+            self._check_logits(outputs, targets)
             return F.cross_entropy(outputs, targets, reduction="none").double().sum()
         return self.loss(outputs, targets).double() * len(targets)
+
+    def _check_logits(self, outputs: Tensor, targets: Tensor) -> None:
+        """More than there are classes do no harm."""
+        if outputs.dim() != 2 or len(outputs) != len(targets) or outputs.shape[1] < (self._num_classes or 0):
+            raise UserError(
+                f"{self._recipe.model.name} returned {_kind(outputs)} for {len(targets)} inputs of {self._num_classes} "
+                f"classes: return one number for each class, as shape {(len(targets), self._num_classes)}"
+            )
 
     def hits(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
         """How many targets are the first guess, and how many among the first five; None where there are no classes, or
@@ -54,12 +67,13 @@ class Objective:
         """The sum of the recipe's own metric over the examples, in float64; None if it has none."""
         if self._metric is None:
             return None
-        found = torch.as_tensor(self._metric(outputs, targets))
+        returned = self._metric(outputs, targets)
+        try:
+            found = torch.as_tensor(returned)
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(f"{self._recipe.metric} returned {_kind(returned)}, not numbers: {_OF_METRIC}") from None
         if found.dim() > 1 or (found.dim() == 1 and len(found) != len(targets)):
-            raise UserError(
-                f"{self._recipe.metric} returned {_kind(found)} for {len(targets)} examples: return a value for each "
-                "of them, or one number, their sum"
-            )
+            raise UserError(f"{self._recipe.metric} returned {_kind(found)} for {len(targets)} examples: {_OF_METRIC}")
         return found.detach().double().sum()
 
     def sums(self, outputs: Tensor, targets: Tensor) -> tuple[tuple[str, float], ...]:
@@ -78,6 +92,19 @@ class Objective:
             counts[2].copy_(found[1])
         if (metric := self.metric(outputs, targets)) is not None:
             counts[3].copy_(metric)
+
+
+_OF_METRIC = "return a value for each of them, or one number, their sum"
+
+
+def _load(name: str, kind: str) -> Callable[[Tensor, Tensor], Any]:
+    function = references.load(name)
+    calling.check_callable(name, function)
+    if isinstance(function, type):
+        raise UserError(f"{name} is a class: name a function of the outputs and the targets, which a {kind} is")
+    calling.check_objective(name, kind, calling.signature(function))
+    found: Callable[[Tensor, Tensor], Any] = function
+    return found
 
 
 def _kind(found: object) -> str:

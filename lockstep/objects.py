@@ -9,13 +9,14 @@ import contextlib
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from lockstep import extraction, runcode
+from lockstep.calling import needed
 from lockstep.data import own
 from lockstep.errors import UserError
 from lockstep.models import GIVEN
@@ -39,13 +40,13 @@ KINDS = {
         "the name of a model, or a function or class that makes one",
         "every worker makes its own",
         "take num_classes and image_shape, which say what the data are, and options by name",
-        lambda signature: not _required(signature, GIVEN) or any(name in signature.parameters for name in GIVEN),
+        lambda signature: not needed(signature, GIVEN) or any(name in signature.parameters for name in GIVEN),
     ),
     "data": Kind(
         "a path, the name of a source, or a function that returns the training and the test set",
         "every worker reads for itself, so give a function that returns it",
         "have no parameters but path and eval_path",
-        lambda signature: not _required(signature, own.GIVEN),
+        lambda signature: not needed(signature, own.GIVEN),
     ),
     "loss": Kind(
         "a name, or a function of outputs and targets",
@@ -87,16 +88,6 @@ def _checked(kind: str, thing: Any) -> Any:
     if not is_fit:
         raise UserError(f"{thing.__name__} must {wanted.must}")
     return thing
-
-
-def _required(signature: inspect.Signature, given: Sequence[str]) -> list[str]:
-    """Parameters without a default that are not among those that are given."""
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        name
-        for name, one in signature.parameters.items()
-        if one.default is one.empty and one.kind not in variable and name not in given
-    ]
 
 
 def _in_module(thing: Any, module: ModuleType) -> str:

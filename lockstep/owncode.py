@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep import inputs, models, references
+from lockstep import calling, inputs, models, references
 from lockstep.config import Data, Recipe
 from lockstep.data.source import Dataset
 from lockstep.errors import UserError, unknown
@@ -55,10 +55,9 @@ def check_functions(recipe: Recipe) -> None:
         if name is None or name in built_in:
             continue
         if not references.is_reference(name):
+            references.check_names_function(name, f"is the {kind}")
             raise unknown(kind, name, [*built_in, "file.py:function", "module:function"])
-        parameters = references.parameters(name)
-        if parameters is not None and len(parameters) < 2:
-            raise UserError(f"{name} takes {len(parameters)} arguments: a {kind} takes the outputs and the targets")
+        calling.check_objective(name, kind, references.signature(name))
 
 
 def check_fit(recipe: Recipe, dataset: Dataset) -> None:
@@ -78,9 +77,22 @@ def check_fit(recipe: Recipe, dataset: Dataset) -> None:
                 f"the model {recipe.model.name} tells classes apart, but the targets are floats: name a model of your "
                 "own, as file.py:function"
             )
+    _check_crop(recipe.data, dataset)
     if not dataset.holds_images:
         for key in IMAGES_ONLY:
             if getattr(recipe.data, key) != getattr(Data(), key):
                 raise UserError(f"data.{key} is for images in uint8, but the inputs are floats: leave it out")
         if recipe.evaluation.views != "one":
             raise UserError("evaluation.views is for images in uint8, but the inputs are floats: leave it out")
+
+
+def _check_crop(data: Data, dataset: Dataset) -> None:
+    """A crop from further out would show nothing of the image. What is there by default may be beyond tiny ones."""
+    if not dataset.holds_images or data.crop_padding == Data().crop_padding:
+        return
+    side = min(dataset.image_shape[1:])
+    if data.crop_padding > side:
+        raise UserError(
+            f"data.crop_padding is {data.crop_padding} pixels, and the shorter side of the images is {side}: give at "
+            "most so many"
+        )

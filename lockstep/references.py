@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lockstep import signatures
+from lockstep import calling, signatures, torchvisionimport
 from lockstep.errors import UserError, unknown
 
 MODULE = re.compile(r"(.*/)?[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -33,6 +33,12 @@ TIMM = "timm:"
 def is_reference(text: str) -> bool:
     where, colon, _ = text.rpartition(":")
     return bool(colon) and not text.startswith(TIMM) and (_is_file(where) or MODULE.fullmatch(where) is not None)
+
+
+def check_names_function(text: str, what: str) -> None:
+    """Refuse the name of a file alone; `what` the function in it does."""
+    if _is_file(text):
+        raise UserError(f"{text} is a file: name the function in it that {what}, as {text}:function")
 
 
 def directory(text: str) -> Path:
@@ -59,6 +65,12 @@ def parameters(text: str) -> list[str] | None:
     return None if source is None else signatures.parameters(source, text.rpartition(":")[2])
 
 
+def signature(text: str) -> inspect.Signature | None:
+    """The same with what must be given, for a function that takes any names too."""
+    source = source_file(text)
+    return None if source is None else signatures.signature(source, text.rpartition(":")[2])
+
+
 def source_file(text: str) -> Path | None:
     """Where the code of a reference is; None for a compiled module. A file or module that is not there is refused."""
     where = text.rpartition(":")[0]
@@ -73,39 +85,34 @@ def short(text: str) -> str:
 def load(text: str) -> Any:
     """The object that a reference names; what its module raises while it is imported is the user's, and shown as is."""
     where, _, name = _here(text).rpartition(":")
-    module = _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
+    try:
+        module = _import(where)
+    except RuntimeError as error:
+        if not torchvisionimport.is_of_another_torch(error):
+            raise
+        torchvisionimport.import_torchvision()
+        module = _import(where)
     if not hasattr(module, name):
         own = [n for n, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
         raise unknown(f"name in {where}", name, own)
     return getattr(module, name)
 
 
+def _import(where: str) -> ModuleType:
+    return _import_file(_file(where).resolve()) if _is_file(where) else _import_module(where)
+
+
 def call(text: str) -> Any:
     """What a function without parameters returns. An error in the user's code is shown from that code on."""
     try:
         function = load(text)
-        _check_callable(text, function)
+        calling.check_callable(text, function)
+        calling.check_needs(text, calling.signature(function))
         return function()
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{text} cannot be used, because of an error in this code:\n{_from_there(error)}") from error
-
-
-def _check_callable(text: str, function: Any) -> None:
-    if not callable(function):
-        raise UserError(f"{text} is no function: it is of the type {type(function).__name__}")
-    try:
-        needed = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):  # some that are compiled do not tell
-        return
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [one.name for one in needed if one.default is one.empty and one.kind not in optional]
-    if names:
-        raise UserError(
-            f"{text} would be called without arguments, and needs {', '.join(names)}: name a function that needs none, "
-            "or give them defaults"
-        )
 
 
 def _from_there(error: Exception) -> str:

@@ -26,6 +26,7 @@ from lockstep.digest import digest, entries_of_tensors
 from lockstep.errors import UserError
 from lockstep.exchange.flat import Layout, Pool, Vector
 from lockstep.exchange.link import Traffic
+from lockstep.models import fitting
 from lockstep.objective import Objective
 from lockstep.preprocess import Preprocess
 from lockstep.spans import Spans
@@ -84,9 +85,11 @@ class Replica:
         self._clipped = Vector(self.layout, device.torch) if changes_gradients else None
         if given is None:  # a script may want a part of its model to be in evaluation mode
             self.model.train()
-        shapes = len(self.preprocess.first_steps())
+        self._first_steps = self.preprocess.first_steps()
         self._compiled = (
-            compiler.compiled(self.model, recipe.device, recipe.threads, shapes) if recipe.compile else self.model
+            compiler.compiled(self.model, recipe.device, recipe.threads, len(self._first_steps))
+            if recipe.compile
+            else self.model
         )
 
     def _initialize_from(self, dataset: Dataset) -> None:
@@ -134,8 +137,13 @@ class Replica:
         """
         model = self.model if odd else self._compiled
         images = self.preprocess.resize(mixing.mix_images(self.preprocess.normalize(images), mix), step)
-        with self.device.arithmetic():
-            logits: Tensor = model(images)
+        is_first = self._given is None and (step is None or step in self._first_steps)
+        with self.device.arithmetic(), fitting.told(self.recipe.model, images.shape) if is_first else nullcontext():
+            logits = model(images)
+        if not isinstance(logits, Tensor):
+            raise UserError(
+                f"the model returned {type(logits).__name__} and no tensor: let its forward return the outputs alone"
+            )
         return logits.float()
 
     def begin_leaf(self, seed: int) -> Vector:

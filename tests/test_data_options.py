@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from lockstep import api
 from lockstep.config import Data
 from lockstep.data import open_dataset
-from lockstep.data.source import Dataset
+from lockstep.data.source import Dataset, in_order
+from lockstep.device import Device
 from lockstep.errors import UserError
+from lockstep.evaluate import evaluate_leaf
 from lockstep.recipes.demo import demo
+from lockstep.replica import Replica
 from lockstep.request import Request, find_recipe, resolve
 from lockstep.rundirectory import RunDirectory
 from lockstep.settings import with_settings
+from lockstep.supervisor.plan import Plan
 from tests.conftest import Command, digest_in
 from tests.data import files, pictures
 from tests.data.test_cifar import write
@@ -39,8 +46,7 @@ def test_one_digest_for_every_version_and_number_of_workers(lockstep: Command, w
 
 
 def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> None:
-    """F11: the digest does not depend on the workers; the mean becomes a part of the run, and tests on the test set
-    use it too."""
+    """F11: the digest does not depend on the workers, and the mean becomes a part of the run."""
     channel = ["train", *SHORT, "--hold-out", "500", "--set", "data.standardize=channel"]
     one = lockstep(*channel, "--workers", "1", "--run", "one")
     two = lockstep(*channel, "--workers", "2", "--run", "two")
@@ -53,6 +59,29 @@ def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> No
     assert tuple(stored["mean"]) == open_dataset(recipe.data, 0).channels.mean
     tested = lockstep("evaluate", "one", "--hold-out", "0")
     assert "on 250 test images" in tested.stdout
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_test_set_is_normalised_with_mean_and_deviation_of_what_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F11: without the samples that were held out, as they are counted by hand; those of other data are others."""
+    settings = ["data.standardize=channel", "evaluation.leaf_batch=50", "evaluation.max_leaves=1"]
+    request = Request(workers=1, steps=1, batch_size=16, hold_out=9000, settings=settings)
+    api.train("demo", request, run="one")
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: SimpleNamespace(evaluation=None, plan=plan))
+    plan: Plan = api.evaluate_run("one", Request(workers=1, hold_out=0)).plan  # type: ignore[attr-defined]
+    trained_on = open_dataset(replace(plan.recipe.data, hold_out=9000), plan.recipe.seed)
+    source = trained_on.plain or trained_on.train
+    counted = source.fetch(in_order(0, 1000)).images.astype(np.float64)
+    mean, deviation = counted.mean((0, 2, 3), keepdims=True), counted.std((0, 2, 3), keepdims=True)
+    assert not np.allclose(plan.dataset.channels.mean, mean.ravel(), rtol=1e-4)
+    replica = Replica(plan.recipe, plan.dataset, plan.num_steps, Device("cpu", 1, "fp32"))
+    given: list[torch.Tensor] = []
+    replica.model.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    evaluate_leaf(replica, plan.dataset.test, plan.recipe.evaluation, 0)
+    expected = (plan.dataset.test.fetch(in_order(0, 50)).images - mean) / deviation
+    np.testing.assert_allclose(given[0].numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,27 @@ def test_grey_of_8_and_16_bits(tmp_path: Path) -> None:
         assert (imagefile.read(tmp_path / name, (1, 8, 8)) == values).all()
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [(np.float32, "floats"), (np.int32, "whole numbers of 32 bits")])
+def test_numbers_of_which_nobody_knows_what_is_white_are_refused(tmp_path: Path, dtype: type, kind: str) -> None:
+    """Floats from 0 to 1 would be black, and of 32 bits only the highest would be seen."""
+    picture = Image.fromarray(np.ones((8, 8), dtype))
+    picture.save(tmp_path / "a.tiff")
+    sentence = f"its pixels are {kind}, and nothing says which of them is white, so convert it to 8 bits"
+    with pytest.raises(UserError) as error:
+        imagefile.read(tmp_path / "a.tiff", SHAPE)
+    assert str(error.value) == f"{tmp_path}/a.tiff cannot be read as an image: {sentence}"
+    with Image.open(tmp_path / "a.tiff") as image, pytest.raises(UserError) as error:
+        imagefile.in_rgb(image)
+    assert str(error.value) == sentence
+
+
+def test_grey_of_16_bits_is_scaled_in_every_format_that_has_it(tmp_path: Path) -> None:
+    values = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
+    for name in ("a.png", "a.tiff", "a.ppm"):
+        Image.fromarray(values.astype(np.uint16) * 256).save(tmp_path / name)
+        assert (imagefile.read(tmp_path / name, SHAPE) == values).all()
+
+
 def test_what_is_transparent_is_white(tmp_path: Path) -> None:
     Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(tmp_path / "a.png")
     assert (imagefile.read(tmp_path / "a.png", SHAPE) == 255).all()

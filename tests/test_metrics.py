@@ -121,6 +121,44 @@ def test_rows_of_steps_that_are_done_again_are_left_out(tmp_path: Path) -> None:
     assert metrics.read(tmp_path / "nothing") == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "checkpoint"}',
+        '{"kind": "checkpoint", "step": 1, "time": 2.0, "digest": null}',
+        '{"kind": "eval"}',
+        '{"kind": "eval", "step": "1", "time": 2.0}',
+        '{"kind": "eval", "step": 1, "time": 2.0, "top1": "high"}',
+        '{"kind": "eval", "step": 1, "time": 2.0, "best_top1": {}}',
+        '{"kind": "eval", "step": 1, "time": 2.0, "metric": "error", "error": []}',
+        '{"kind": "train", "step": null, "time": 2.0}',
+        '{"kind": "train", "step": 1, "time": 1e999}',
+        '{"kind": "start"}',
+        '{"kind": "rollback"}',
+        '{"kind": "end"}',
+        '{"kind": "recovery"}',
+        '{"kind": "spans", "worker": 0, "seconds": 1}',
+        '{"kind": "death", "step": 1, "time": 2.0}',
+        '{"kind": "generation", "step": 1, "time": 2.0, "joined": 1}',
+        '{"kind": "broken"}',
+        '{"step": 1}',
+        '{"kind": {}}',
+        "[" * 100_000,
+        "\xff",
+    ],
+)
+def test_a_line_that_lacks_what_a_row_of_its_kind_has_is_passed_over(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with MetricsFile(path, 0) as file:
+        file.write({"kind": "train", "step": 1, "loss": math.nan, "spans": {"data": 1.0}})
+        file.write({"kind": "end", "state": "finished", "digest": None})
+    before = metrics.read(path)
+    assert [row["kind"] for row in before] == ["start", "train", "end"]
+    with path.open("ab") as file:
+        file.write(line.encode("latin-1") + b"\n")
+    assert str(metrics.read(path)) == str(before)
+
+
 def test_a_figure_that_is_no_number_is_one_that_any_reader_of_json_takes(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with MetricsFile(path, 0) as file:

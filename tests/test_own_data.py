@@ -193,7 +193,7 @@ def test_what_an_item_raises_in_a_run_is_shown_with_its_number(
         (["--labels", "train.txt"], "--labels is for folders of images, and "),
         (["--eval-labels", "val.txt"], "--eval-labels is for folders of images, and "),
         (["--set", "data.side=32"], "linear_regression.py:points returned none: leave it out"),
-        (["--set", "loss=own.py:alone"], "takes 1 arguments: a loss takes the outputs and the targets"),
+        (["--set", "loss=own.py:alone"], "cannot be called with two arguments: a loss takes the outputs"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(

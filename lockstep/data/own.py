@@ -6,7 +6,6 @@ What an item draws at random is keyed by (seed, epoch, index), in whichever proc
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep import generators, philox, references, runcode
+from lockstep import calling, generators, philox, references, runcode
 from lockstep.config import Data
 from lockstep.data import fingerprint
 from lockstep.data.items import Form, Raw, as_array, raw, stacked, to_inputs, to_targets
@@ -210,8 +209,8 @@ def _notes(data: Data, train: Part) -> tuple[str, ...]:
 
 
 def check(source: str) -> None:
-    """Refuse a file, module or function that is not there, without importing it."""
-    references.parameters(source)
+    """Refuse a file, module or function that is not there, or needs more than it gets, without importing it."""
+    calling.check_needs(source, references.signature(source), GIVEN)
 
 
 def takes(source: str, name: str) -> bool:
@@ -229,11 +228,14 @@ def parts_of(data: Data, seed: int, returned: Sequence[Any] | None = None) -> di
 def _called(data: Data, seed: int) -> tuple[Sequence[Any], bool]:
     """What the function returns, and whether it draws, as for a random split: then the same in every process."""
     function = references.load(data.source)
-    wanted = inspect.signature(function).parameters
+    calling.check_callable(data.source, function)
+    taken = calling.signature(function)
+    calling.check_needs(data.source, taken, GIVEN)
+    wanted = {} if taken is None else taken.parameters
     with generators.kept():
         generators.seed(philox.sample_seed(seed, "function", 0, 0))
         seeded = generators.states()
-        found = function(**{name: getattr(data, name) for name in GIVEN if name in wanted})
+        found = calling.call(data.source, function, {name: getattr(data, name) for name in GIVEN if name in wanted})
         is_drawn = bool(generators.differing(seeded, generators.states()))
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise UserError(f"{data.source} returned {type(found).__name__}, not a pair: the training set, the test set")

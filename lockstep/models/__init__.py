@@ -7,20 +7,21 @@ there are `timm:NAME`, and references to functions of the user's own (`lockstep.
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from lockstep import references
+from lockstep import calling, references
 from lockstep.config import Model
 from lockstep.errors import UserError, unknown
 from lockstep.models import timm_models
 from lockstep.models.options import Check, above, at_least, between, layers, like, one_of
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from torch import Tensor, nn
 
 GIVEN = ("num_classes", "image_shape", "input_shape")
@@ -37,6 +38,8 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     """An option that is not in here must be of the kind of its default."""
+    only_with: dict[str, tuple[str, Check]] = field(default_factory=dict)
+    """Options that do something only where another one has such a value."""
 
 
 NUM_INITIAL_IMAGES = 5000
@@ -77,6 +80,7 @@ MODELS: dict[str, Entry] = {
             "stride_in": one_of("3x3", "1x1"),
             **NORM_CHECKS,
         },
+        {"stride_in": ("depth", one_of(50, 101, 152, 200))},
     ),
     "resnet-cifar": Entry(
         "lockstep.models.resnet_cifar",
@@ -118,14 +122,36 @@ def check_model(model: Model) -> None:
         known = references.parameters(model.name)
         if known is not None:
             _check_names(model, [name for name in known if name not in GIVEN])
+        _check_needs(model, references.signature(model.name))
     elif model.name in MODELS:
         entry = MODELS[model.name]
         _check_names(model, list(entry.options))
         for name, value in model.options.items():
             check = entry.checks.get(name, like(entry.options[name]))
             check.apply(f"option {name!r} of model {model.name!r}", value)
+        _check_effects(model, entry)
     else:
+        references.check_names_function(model.name, "makes the model")
         raise unknown("model", model.name, [*MODELS, "timm:NAME", "file.py:function", "module:function"])
+
+
+def _check_effects(model: Model, entry: Entry) -> None:
+    """Refuse an option that would change nothing."""
+    for name, (other, check) in entry.only_with.items():
+        value = model.options.get(other, entry.options[other])
+        if model.options.get(name, entry.options[name]) != entry.options[name] and not check.holds(value):
+            raise UserError(
+                f"option {name!r} of model {model.name!r} is for a {other} of {check.expected}, and it is {value!r}: "
+                "leave it out"
+            )
+
+
+def _check_needs(model: Model, taken: Signature | None) -> None:
+    """Refuse a function of the user's own that needs more than it gets."""
+    names = dict.fromkeys([*GIVEN[:2], *model.options])
+    if taken is not None and GIVEN[2] in taken.parameters:
+        names[GIVEN[2]] = None
+    calling.check_needs(model.name, taken, list(names), "set options with --set model.NAME=VALUE, ")
 
 
 def _check_names(model: Model, known: list[str]) -> None:
@@ -148,30 +174,50 @@ def directories(model: Model) -> tuple[Path, ...]:
 
 
 def build(model: Model, num_classes: int | None, image_shape: tuple[int, ...]) -> nn.Module:
-    function = _function(model.name)
+    from torch import nn
+
+    function = _function(model)
     given = {"num_classes": num_classes, "image_shape": image_shape, "input_shape": image_shape}
     wanted = _wanted(function) if references.is_reference(model.name) else GIVEN[:2]
     if "num_classes" in wanted and num_classes is None:
         raise UserError(f"{model.name} wants to know the number of classes, but the targets of the data are floats")
-    return function(**{name: given[name] for name in wanted}, **model.options)
+    network = calling.call(model.name, function, {name: given[name] for name in wanted} | model.options)
+    if not isinstance(network, nn.Module):
+        raise UserError(f"{model.name} returned {type(network).__name__}, not a model: return a torch.nn.Module")
+    return network
 
 
 def _wanted(function: Callable[..., nn.Module]) -> Sequence[str]:
-    """Which of GIVEN a function of the user's own has parameters for; those of a class are those of its `__init__`."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # there are functions that do not say
+    """Which of GIVEN a function of the user's own has parameters for."""
+    taken = calling.signature(function)
+    if getattr(function, "__module__", "").startswith(
+        "torchvision."
+    ):  # whose functions pass on whatever they are given
+        return GIVEN[:1]
+    if taken is None or any(one.kind is one.VAR_KEYWORD for one in taken.parameters.values()):
         return GIVEN[:2]
-    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-    return GIVEN[:2] if takes_any else [name for name in GIVEN if name in parameters]
+    return [name for name in GIVEN if name in taken.parameters]
 
 
-def _function(name: str) -> Callable[..., nn.Module]:
+def _function(model: Model) -> Callable[..., nn.Module]:
+    name = model.name
     if name.startswith(references.TIMM):
         return partial(timm_models.build, name.removeprefix(references.TIMM))
     if references.is_reference(name):
         own: Callable[..., nn.Module] = references.load(name)
+        _check_own(model, own)
         return own
     entry = MODELS[name]
     function: Callable[..., nn.Module] = getattr(importlib.import_module(entry.module), entry.function)
     return function
+
+
+def _check_own(model: Model, thing: Any) -> None:
+    from torch import nn
+
+    calling.check_callable(model.name, thing)
+    if isinstance(thing, nn.Module):
+        raise UserError(
+            f"{model.name} is a model already: name a function or a class that makes it, since every worker has its own"
+        )
+    _check_needs(model, calling.signature(thing))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import importlib.util
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import UserError
+from lockstep.torchvisionimport import import_torchvision
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,27 +61,3 @@ def _import() -> Any:
             f"timm cannot be imported ({error}): install the torchvision that was built for your torch"
         ) from None
     return timm
-
-
-def import_torchvision() -> ModuleType:
-    """torchvision, which timm imports for its transforms, also where its compiled part was built for another torch.
-
-    Beside a torch for CPUs, pip installs a torchvision for CUDA. That part is then not loaded, and the import fails
-    where torchvision describes the shapes of two operators in it. They sort out boxes, which no classifier has, so it
-    is enough to declare them; whoever calls them is still told by torchvision that they are not there.
-    """
-    try:
-        return importlib.import_module("torchvision")
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
-            raise
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]  # what is left of the failed import
-    import torch
-
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    module = importlib.import_module("torchvision")
-    module.declared_operators = library  # type: ignore[attr-defined]  # they live as long as this object
-    return module

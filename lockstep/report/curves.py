@@ -64,7 +64,7 @@ def course(rows: list[metrics.Row], followed: Iterable[metrics.Row] = (), figure
         top1=_points(evaluations, figure, clock),
         speed=_points(_of("train", rows), "images_per_second", clock),
         happenings=tuple(_happenings(rows, clock)),
-        seconds=clock.seconds(rows[-1]["time"]) if rows else 0.0,
+        seconds=next((clock.seconds(row["time"]) for row in reversed(rows) if "time" in row), 0.0),
     )
 
 

@@ -102,7 +102,7 @@ def _state(directory: RunDirectory, rows: list[metrics.Row]) -> str:
     last = [row["kind"] for row in rows if row.get("kind") in ("start", "end")]
     if not last or last[-1] == "start":
         return "interrupted"
-    return str(next(row["state"] for row in reversed(rows) if row.get("kind") == "end"))
+    return str(next(row["state"] for row in reversed(rows) if row["kind"] == "end"))
 
 
 def summarize_all() -> tuple[list[Summary], list[str]]:

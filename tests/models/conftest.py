@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from lockstep.models import timm_models
+from lockstep.torchvisionimport import import_torchvision
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,7 @@ def torchvision() -> ModuleType:
     """The real one, as Lockstep imports it."""
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    return timm_models.import_torchvision()
+    return import_torchvision()
 
 
 @pytest.fixture(scope="session")

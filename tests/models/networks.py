@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,6 +51,18 @@ def num_parameters(name: str, num_classes: int = 10, **options: Any) -> int:
 
 def images(count: int = 4, side: int = 32) -> Tensor:
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(7))
+
+
+def stages(network: nn.Module, inputs: Tensor, names: Sequence[str]) -> list[tuple[int, ...]]:
+    """The shapes behind these parts of a network, and of its logits, in evaluation. Those of "meta" are as real ones:
+    every layer checks what it is given."""
+    shapes: list[tuple[int, ...]] = []
+    for name in names:
+        network.get_submodule(name).register_forward_hook(lambda *given: shapes.append(tuple(given[2].shape)))
+    with torch.inference_mode():
+        logits = network.eval()(inputs)
+    assert logits.is_meta or logits.isfinite().all()
+    return [*shapes, tuple(logits.shape)]
 
 
 @torch.no_grad()

@@ -70,6 +70,12 @@ def test_the_table_and_its_checks_need_no_torch() -> None:
         ("resnet", {"depth": 51}, "must be 18, 34, 50, 101, 152 or 200, not 51"),
         ("resnet", {"stem": "mnist"}, "must be 'imagenet' or 'cifar', not 'mnist'"),
         ("resnet", {"stem": "cifra"}, "must be 'imagenet' or 'cifar', not 'cifra': did you mean 'cifar'?"),
+        (
+            "resnet",
+            {"depth": 18, "stride_in": "1x1"},
+            "option 'stride_in' of model 'resnet' is for a depth of 50, 101, 152 or 200, and it is 18: leave it out",
+        ),
+        ("resnet", {"depth": 34, "stride_in": "1x1"}, "and it is 34: leave it out"),
         ("resnet", {"zero_init": 1}, "must be true or false, not 1"),
         ("resnet-ray", {"units": 0}, "must be a whole number of at least 1, not 0"),
         ("small", {"norm_momentum": 2}, "must be a number between 0 and 1, not 2"),
@@ -88,3 +94,8 @@ def test_wrong_names_and_options_are_refused_in_one_sentence(name: str, options:
 
 def test_whole_numbers_do_where_numbers_are_wanted() -> None:
     models.check_model(Model(name="small", options={"dropout": 0, "norm_momentum": 1}))
+
+
+def test_an_option_of_bottlenecks_is_taken_where_there_are_some() -> None:
+    for options in ({"stride_in": "1x1"}, {"stride_in": "1x1", "depth": 101}, {"stride_in": "3x3", "depth": 18}):
+        models.check_model(Model(name="resnet", options=options))

@@ -12,7 +12,7 @@ from lockstep.models import preactivation
 from lockstep.models.resnet import Basic, Bottleneck
 from lockstep.recipes import RECIPES
 from lockstep.settings import with_settings
-from tests.models.networks import build, build_meta, images, num_parameters, with_random_norms
+from tests.models.networks import build, build_meta, images, num_parameters, stages, with_random_norms
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,32 @@ def test_parameters_are_as_published(depth: int, version: int, parameters: int) 
     """F29: v1 in torchvision's table of weights (num_params), 200 layers as timm's `resnet200`; v2 as timm's
     `resnetv2_18` to `resnetv2_152`; 200 layers of v2 are 7,680 fewer than of v1, as at 50, 101 and 152."""
     assert num_parameters("resnet", 1000, depth=depth, version=version) == parameters
+
+
+LAYERS = ("layer1", "layer2", "layer3", "layer4")
+
+
+def published(depth: int, side: int, count: int = 2) -> list[tuple[int, ...]]:
+    """The sizes of He et al. 2015, table 1: a quarter of the side, then half of it in every stage."""
+    wider = 1 if depth < 50 else 4
+    return [*((count, wider * 64 * 2**n, side // 2 ** (n + 2), side // 2 ** (n + 2)) for n in range(4)), (count, 1000)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152, 200])
+def test_every_depth_takes_images_of_224_pixels_through_the_stages_of_the_paper(depth: int, version: int) -> None:
+    """F29."""
+    network = build_meta("resnet", 1000, side=224, depth=depth, version=version)
+    assert stages(network, images(2, 224).to("meta"), LAYERS) == published(depth, 224)
+
+
+@pytest.mark.parametrize(
+    ("depth", "version", "side"), [(18, 1, 224), (34, 2, 64), (101, 1, 32), (101, 2, 32), (152, 1, 32), (200, 2, 32)]
+)
+def test_deep_ones_compute_finite_logits(depth: int, version: int, side: int) -> None:
+    """F29: in real arithmetic; one of them at 224 pixels."""
+    network = build("resnet", 1000, side=side, depth=depth, version=version)
+    assert stages(network, images(2, side), LAYERS) == published(depth, side)
 
 
 @pytest.mark.parametrize("depth", [18, 50])

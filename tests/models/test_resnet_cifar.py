@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.models.networks import build, images, num_parameters, with_random_norms
+from tests.models.networks import build, images, num_parameters, stages, with_random_norms
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -18,6 +18,18 @@ def test_parameters_are_as_published(depth: int, parameters: int, version: int) 
     """F27: 0.27 M, 0.46 M, 0.66 M, 0.85 M and 1.7 M in He et al. 2015, table 6. v2 has as many: one norm fewer after
     the first convolution, one more behind the last block."""
     assert num_parameters("resnet-cifar", depth=depth, version=version) == parameters
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("depth", [20, 32, 44, 56, 110])
+def test_every_published_depth_computes_logits_from_three_stages(depth: int, version: int) -> None:
+    """F27: 2n layers with 16, 32 and 64 channels at 32, 16 and 8 pixels."""
+    network = build("resnet-cifar", depth=depth, version=version)
+    blocks = [name for name, module in network.named_children() if list(module.named_children())]
+    assert len(blocks) == (depth - 2) // 2
+    each = len(blocks) // 3
+    shapes = [(2, 16, 32, 32)] * each + [(2, 32, 16, 16)] * each + [(2, 64, 8, 8)] * each
+    assert stages(network, images(2), blocks) == [*shapes, (2, 10)]
 
 
 def test_projections_add_parameters() -> None:

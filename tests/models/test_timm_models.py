@@ -91,7 +91,7 @@ DECLARE = """
 import torch
 try:
     import torchvision
-except RuntimeError:  # as in lockstep/models/timm_models.py
+except RuntimeError:  # as in lockstep/torchvisionimport.py
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
     library = torch.library.Library("torchvision", "FRAGMENT")

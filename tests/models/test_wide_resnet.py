@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.models.networks import build, images, num_parameters, with_random_norms
+from tests.models.networks import build, build_meta, images, num_parameters, stages, with_random_norms
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,18 @@ def test_parameters_are_as_published(depth: int, width: int, parameters: int, mi
     """F28: the millions are those of Zagoruyko and Komodakis 2016, tables 2 to 5."""
     assert num_parameters("wide-resnet", depth=depth, width=width) == parameters
     assert round(parameters / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize(("depth", "width"), [(40, 1), (40, 2), (40, 4), (16, 4), (16, 8), (22, 8), (28, 10), (28, 12)])
+def test_every_published_size_computes_logits_from_three_stages(depth: int, width: int) -> None:
+    """F28: N = (d-4)/6 units with 16k, 32k and 64k channels; at 32 pixels, and in real arithmetic at 8."""
+    each = (depth - 4) // 6
+    for side, network in ((32, build_meta), (8, build)):
+        made = network("wide-resnet", depth=depth, width=width, side=side)
+        blocks = [name for name, module in made.named_children() if list(module.named_children())]
+        inputs = images(2, side).to(next(made.parameters()).device)
+        shapes = [(2, 16 * width * 2**n, side // 2**n, side // 2**n) for n in range(3) for _ in range(each)]
+        assert stages(made, inputs, blocks) == [*shapes, (2, 10)]
 
 
 def activate(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
