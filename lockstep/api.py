@@ -20,7 +20,6 @@ from lockstep import (
     compiler,
     deletion,
     evaluate,
-    inputs,
     moving,
     owncode,
     runcode,
@@ -192,8 +191,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         with moving.advised(recipe.data, directory.name):
             dataset = _opened(recipe)
         plan = plan_of(recipe, job, directory, newest, request, dataset)
-        if asked is None and moving.asked(request):
-            _check_same(plan, display)
+        if (note := moving.check_same(plan, is_told=asked is None and bool(moving.asked(request)))) is not None:
+            display.note(note)
         if plan.last_step < plan.first_step:
             raise UserError(
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
@@ -208,22 +207,15 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         return _supervise(plan, display)
 
 
-def _check_same(plan: Plan, display: Display) -> None:
-    """Data that lie elsewhere now are those of the run."""
-    directory = plan.directory
-    given = inputs.read(directory.read_json("environment.json"))
-    given = tuple(one for one in given if one.step <= plan.first_step)
-    stored = description.from_plain(directory.read_json("dataset.json"))
-    if not moving.check_same(plan.dataset, plan.recipe.data, given, stored, directory.name):
-        display.note(f"{directory.name} has no checksums of its data, being older: only their sizes were compared")
-
-
 def _write_description(plan: Plan, asked: Recipe) -> None:
     """What was asked for, last: a directory with a configuration is a run."""
-    if plan.first_step < plan.last_step:  # otherwise nothing is computed from it
-        record_inputs(plan.directory, _inputs_of(plan))
-    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
-    plan.directory.write_config(asked, plan.job)
+    directory = plan.directory
+    is_trained = plan.first_step < plan.last_step  # otherwise nothing is computed from what it is given
+    if is_trained:
+        record_inputs(directory, _inputs_of(plan))
+    if is_trained or description.from_plain(directory.read_json("dataset.json")) is None:
+        directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
+    directory.write_config(asked, plan.job)
 
 
 def _inputs_of(plan: Plan) -> Inputs:
