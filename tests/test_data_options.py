@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import api
+from lockstep import api, progress
 from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
@@ -36,6 +36,8 @@ def test_one_digest_for_every_version_and_number_of_workers(lockstep: Command, w
     assert one == two
     coarse = lockstep(*cifar100, "--data", packed.name, "--set", "data.labels=coarse", "--workers", "1")
     assert digest_in(coarse) != one
+    trained_on = lockstep("evaluate", "two", "--eval-data", f"{folder.name}/train.bin", "--workers", "1")
+    assert "on 50 test images" in trained_on.stdout
 
 
 def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> None:
@@ -69,6 +71,34 @@ def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch
     assert other.mean not in ((), first.mean)
     settings = ["data.standardize=channel", "data.mean=[1,2,3]", "data.deviation=[4,5,6]"]
     assert data_of("demo", "given", settings=settings).mean == (1.0, 2.0, 3.0)
+
+
+def test_a_test_set_that_trains_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F6: before anything starts, also on other hosts; a run that an older version began goes on, with a word."""
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: plan)
+    write(workspace / "some")
+    sentence = r"data_batch_1\.bin is in the training set and in the test set, .*: leave it out of one of them"
+    asked = Request(workers=1, data="some", eval_data="some/data_batch_1.bin")
+    with pytest.raises(UserError, match=sentence):
+        api.train("demo", asked, run="a")
+    with pytest.raises(UserError, match=sentence):
+        api.check("demo", asked, run="a", resume=False, elsewhere="cpu")
+    assert not Path("runs").exists()
+    monkeypatch.setattr(
+        api, "_new_plan", lambda recipe, job, run, request: api.plan_of(recipe, job, run, None, request)
+    )
+    api.train("demo", asked, run="a")
+    notes: list[str] = []
+
+    class Noting(progress.Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    api.resume("a", display=Noting())
+    assert notes == [
+        f"{workspace}/some/data_batch_1.bin is in the training set and in the test set, "
+        + ("so the test is on what was trained")
+    ]
 
 
 def resolved(**asked: object) -> dict[str, object]:

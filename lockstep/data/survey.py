@@ -11,7 +11,19 @@ import numpy.typing as npt
 
 from lockstep.data import layout, official, paths
 from lockstep.data.convert import format_of, mapped, unpacked
-from lockstep.data.records import KINDS, File, Kind, Records, guess_kind, map_bytes, read_records, refuse_copies
+from lockstep.data.records import (
+    KINDS,
+    NOT_SHARED,
+    File,
+    Kind,
+    Records,
+    describe_shared,
+    guess_kind,
+    map_bytes,
+    read_records,
+    refuse_copies,
+    shared,
+)
 from lockstep.errors import UserError
 
 
@@ -84,6 +96,8 @@ def _describe(found: layout.Found, kind: Kind, result: Survey) -> None:
             refuse_copies(part.files, kind)
         except UserError as error:
             result.problems.append(str(error))
+    if (both := shared(parts[0][0].files, parts[1][0].files, kind)) is not None:
+        result.problems.append(f"{describe_shared(*both)}: {NOT_SHARED}")
     result.lines.append(f"{kind.title}: " + ", ".join(f"{part.images} {part.title} images" for part, _ in parts))
     result.lines += lines
     for label in kind.labels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_copies_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 2
     assert "two/data_batch_1.bin holds the same records as " in err
     assert "two/test_batch.bin holds the same records as " in err
+
+
+def test_a_test_set_that_would_train_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F6."""
+    write(tmp_path)
+    shutil.copy(tmp_path / "test_batch.bin", tmp_path / "data_batch_3.bin")
+    code, _, err = check(tmp_path, capsys)
+    assert code == 2
+    assert "data_batch_3.bin of the training set holds the same records as " in err
+    assert err.endswith("so the test is on what was trained: leave it out of one of them, or download it again\n")
 
 
 @pytest.mark.parametrize("what", ["nothing", "."])
