@@ -264,12 +264,14 @@ def evaluate_run(
     elsewhere = request.data is not None or request.eval_data is not None
     if elsewhere and request.hold_out is None:
         request = replace(request, hold_out=0)
+    trained = recipe
     if request.hold_out is not None:
         recipe = resolve(recipe, request)
     # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
         plan = plan_of(recipe, job, directory, info, request)
+        moving.check_held_out(plan, trained, is_told=request.data is not None)
         stored = description.from_plain(directory.read_json("dataset.json"))
         if stored is not None and (note := description.other_classes(plan.dataset, stored, directory.name)) is not None:
             display.note(note)

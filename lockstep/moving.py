@@ -1,5 +1,5 @@
-"""The data of a run that goes on: where they lie now, which the bits do not depend on, and whether they are the same,
-which what the run has recorded of them tells."""
+"""The data of a run that goes on or is evaluated: where they lie now, which the bits do not depend on, and whether they
+are the same, which what the run has recorded of them tells."""
 
 from __future__ import annotations
 
@@ -103,6 +103,23 @@ def _other(plan: Plan, what: str, sizes: str, option: str | None) -> UserError:
     else:
         instead = "start a new run" + (f", with --init {run} to go on from its weights" if plan.checkpoint else "")
     return UserError(f"{what} is not that of {run}{sizes}: bring the same data back, or {instead}")
+
+
+def check_held_out(plan: Plan, trained: Recipe, is_told: bool) -> None:
+    """Refuse to call samples held out that a run was trained on; `is_told` if the data may be others than its own. In
+    shards a smaller number of them are others."""
+    asked, kept, run = plan.recipe.data.hold_out, trained.data.hold_out, plan.directory.name
+    if asked in (0, kept) or (asked < kept and not plan.dataset.is_parted):
+        return
+    given = inputs.read(plan.directory.read_json("environment.json"))
+    if is_told and plan.dataset.fingerprints().get("train") not in {one.data.get("train", "") for one in given}:
+        return
+    if not kept:
+        raise UserError(
+            f"{run} held out no samples, and was trained on those that would be tested: leave out --hold-out"
+        )
+    less = "" if plan.dataset.is_parted else " or less"
+    raise UserError(f"{run} held out {kept} samples, and was trained on all others: give --hold-out {kept}{less}")
 
 
 @contextlib.contextmanager

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lockstep import api, progress
+from lockstep import api, checkpoint, progress, selection
 from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset
@@ -17,9 +19,11 @@ from lockstep.recipes.demo import demo
 from lockstep.request import Request, find_recipe, resolve
 from lockstep.rundirectory import RunDirectory
 from lockstep.settings import with_settings
+from lockstep.supervisor.plan import Plan
 from tests.conftest import Command, digest_in
 from tests.data import files, pictures
 from tests.data.test_cifar import write
+from tests.test_bad_input import refused
 from tests.test_resume import TINY
 
 SHORT = [*TINY, "--steps", "3"]
@@ -55,6 +59,50 @@ def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> No
     assert tuple(stored["mean"]) == open_dataset(recipe.data, 0).channels.mean
     tested = lockstep("evaluate", "one", "--hold-out", "0")
     assert "on 250 test images" in tested.stdout
+    more = refused(lockstep("evaluate", "one", "--hold-out", "501"))
+    assert more == "lockstep: one held out 500 samples, and was trained on all others: give --hold-out 500 or less"
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "sentence"),
+    [
+        (
+            {"data": "here"},
+            {"hold_out": 5},
+            "trained held out no samples, and was trained on those .*: leave out --hold-",
+        ),
+        ({"data": "here"}, {"hold_out": 5, "data": "moved"}, "trained held out no samples"),
+        ({"data": "here"}, {"hold_out": 5, "data": "other"}, None),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 5}, "held out 4 samples, .*: give --hold-out 4 or less$"),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 4}, None),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 3}, None),
+        ({"data": "own.py:folder", "hold_out": 4}, {"hold_out": 3}, "held out 4 samples, .*: give --hold-out 4$"),
+    ],
+)
+def test_only_what_a_run_held_out_is_called_so(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, kept: dict[str, Any], asked: dict[str, Any], sentence: str | None
+) -> None:
+    """F11: wherever its data lie; of shards a smaller number are other samples."""
+
+    class Started(Exception):  # noqa: N818
+        pass
+
+    def supervise(plan: Plan, *_: object) -> Plan:
+        if plan.evaluate_only:
+            raise Started
+        return plan
+
+    monkeypatch.setattr(api, "_supervise", supervise)
+    info = checkpoint.Info(Path(), 1, "", "", None, -1, [])
+    monkeypatch.setattr(selection, "pinned", lambda *_: contextlib.nullcontext(info))
+    write(workspace / "here")
+    write(workspace / "moved")
+    write(workspace / "other", train=33)
+    pictures.write_folders(workspace / "pictures", 2, 4)
+    Path("own.py").write_text(f"def folder():\n    return '{workspace}/pictures', None\n")
+    api.train("demo", Request(workers=1, **kept), run="trained")
+    with pytest.raises(UserError if sentence else Started, match=sentence):
+        api.evaluate_run("trained", Request(workers=1, **asked))
 
 
 def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
