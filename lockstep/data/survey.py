@@ -51,28 +51,19 @@ class Survey:
 def survey(text: str) -> Survey:
     """Look at everything below a path."""
     result = Survey()
-    try:
-        kinds = _kinds(text)
-    except UserError as error:
-        result.problems.append(str(error))
-        return result
-    for kind in kinds:
-        try:
-            found = layout.find(text, kind)
-        except UserError as error:
-            result.problems.append(str(error))
-            continue
-        _describe(found, kind, result)
+    for kind in _kinds(text, result.problems):
+        with layout.noted(result.problems):
+            _describe(layout.find(text, kind, result.problems), kind, result)
     return result
 
 
-def _kinds(text: str) -> list[Kind]:
+def _kinds(text: str, problems: list[str]) -> list[Kind]:
     """The data sets that a path holds, by the names of files, or by their labels."""
     found: list[Kind] = []
-    for path in paths.expand(text):
-        for kind in _kinds_of(path):
-            if kind not in found:
-                found.append(kind)
+    with layout.noted(problems):
+        for path in paths.expand(text):
+            with layout.noted(problems):
+                found += [kind for kind in _kinds_of(path) if kind not in found]
     return found
 
 
