@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from lockstep import (
     compiler,
     deletion,
     evaluate,
-    inputs,
     moving,
     owncode,
     runcode,
@@ -32,6 +30,7 @@ from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, keys, meanimage, open_dataset
 from lockstep.data.order import steps_of_epochs
+from lockstep.data.records import NOT_SHARED
 from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
@@ -56,6 +55,7 @@ from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
+from lockstep.settings import ignored
 from lockstep.steering import command
 from lockstep.supervisor import run as supervisor
 from lockstep.supervisor.archive import record_inputs, stored_verified
@@ -99,7 +99,7 @@ def train(
     job = resolve_job(request, recipe, None)
     if not resume and not ENGINES[job.engine].is_elastic:
         display.note("a restart by the launcher would begin anew: with --run NAME --resume it goes on")
-    plan = plan_of(recipe, job, directory, None, request)
+    plan = _new_plan(recipe, job, directory, request)
     before = deletion.Before(directory)
     try:
         rundirectory.create(directory, is_new=run is None)
@@ -142,14 +142,21 @@ def check(
     """What `train` would do on other hosts, whose devices are `elsewhere`: checked as far as this one can see, without
     a process started or a file written."""
     recipe = resolve(find_recipe(recipe_name), request, elsewhere)
-    directory, stored = _directory_of(run, resume, recipe), None
-    if directory.exists():
-        recipe, stored = directory.read_config()
-        recipe = with_length(recipe, request)
-        check_recipe(recipe)
-    else:
+    directory = _directory_of(run, resume, recipe)
+    if not directory.exists():
         recipe = selection.with_start(recipe)
+        return _new_plan(recipe, resolve_job(request, recipe, None), directory, request)
+    recipe, stored = directory.read_config()
+    recipe = with_length(recipe, request)
+    check_recipe(recipe)
     return plan_of(recipe, resolve_job(request, recipe, stored), directory, None, request)
+
+
+def _new_plan(recipe: Recipe, job: Job, directory: RunDirectory, request: Request) -> Plan:
+    plan = plan_of(recipe, job, directory, None, request)
+    if plan.dataset.overlap is not None:
+        raise UserError(f"{plan.dataset.overlap}: {NOT_SHARED}")
+    return plan
 
 
 def _directory_of(run: str | None, resume: bool, recipe: Recipe) -> RunDirectory:
@@ -179,7 +186,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         recipe = scripts.again(recipe, asked, display.note)
     if asked is not None:
         asked = runcode.with_names_of_same(asked, directory.path)
-        for sentence in _ignored(with_length(recipe, request), asked):
+        for sentence in ignored(with_length(recipe, request), asked):
             display.note(sentence)
     recipe = with_length(recipe, request)
     check_recipe(recipe)
@@ -192,8 +199,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         with moving.advised(recipe.data, directory.name):
             dataset = _opened(recipe)
         plan = plan_of(recipe, job, directory, newest, request, dataset)
-        if asked is None and moving.asked(request):
-            _check_same(plan, display)
+        if (note := moving.check_same(plan, is_told=asked is None and bool(moving.asked(request)))) is not None:
+            display.note(note)
         if plan.last_step < plan.first_step:
             raise UserError(
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
@@ -201,6 +208,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             )
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
+        if plan.first_step < plan.last_step and plan.dataset.overlap is not None:  # older versions let it begin
+            display.note(plan.dataset.overlap)
         if plan.first_step < plan.last_step and stored_job.listen is not None and job.listen is None:
             display.note(f"other hosts could join before: with --listen {stored_job.listen} they can again")
         with directory.writing():
@@ -208,47 +217,21 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         return _supervise(plan, display)
 
 
-def _check_same(plan: Plan, display: Display) -> None:
-    """Data that lie elsewhere now are those of the run."""
-    directory = plan.directory
-    given = inputs.read(directory.read_json("environment.json"))
-    given = tuple(one for one in given if one.step <= plan.first_step)
-    stored = description.from_plain(directory.read_json("dataset.json"))
-    if not moving.check_same(plan.dataset, plan.recipe.data, given, stored, directory.name):
-        display.note(f"{directory.name} has no checksums of its data, being older: only their sizes were compared")
-
-
 def _write_description(plan: Plan, asked: Recipe) -> None:
     """What was asked for, last: a directory with a configuration is a run."""
-    if plan.first_step < plan.last_step:  # otherwise nothing is computed from it
-        record_inputs(plan.directory, _inputs_of(plan))
-    plan.directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
-    plan.directory.write_config(asked, plan.job)
+    directory = plan.directory
+    is_trained = plan.first_step < plan.last_step  # otherwise nothing is computed from what it is given
+    if is_trained:
+        record_inputs(directory, _inputs_of(plan))
+    if is_trained or description.from_plain(directory.read_json("dataset.json")) is None:
+        directory.write_json("dataset.json", description.to_plain(plan.dataset, plan.recipe.data))
+    directory.write_config(asked, plan.job)
 
 
 def _inputs_of(plan: Plan) -> Inputs:
     data, dataset = plan.recipe.data, plan.dataset
     found = {} if dataset.is_gone else dataset.fingerprints() | meanimage.fingerprint(data)
     return Inputs(plan.first_step, found, dataset.is_drawn, owncode.checksums(plan.recipe))
-
-
-MAY_DIFFER = ("steps", "epochs", "stop_at", "init_sha256", "script.sha256", "script.start_digest")
-
-
-def _ignored(stored: Recipe, asked: Recipe) -> list[str]:
-    """The stored configuration wins on resume; say so where the command says something else."""
-
-    def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-        if not isinstance(value, dict):
-            return {prefix[:-1]: value}
-        return {key: leaf for name, inner in value.items() for key, leaf in flat(inner, f"{prefix}{name}.").items()}
-
-    old, new = flat(dataclasses.asdict(stored)), flat(dataclasses.asdict(asked))
-    return [
-        f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
-        for key in old
-        if new.get(key) is not None and old[key] != new[key] and key not in MAY_DIFFER  # None asks for nothing
-    ]
 
 
 def _newest(directory: RunDirectory, display: Display, verified: int | None) -> checkpoint.Info | None:
@@ -281,12 +264,14 @@ def evaluate_run(
     elsewhere = request.data is not None or request.eval_data is not None
     if elsewhere and request.hold_out is None:
         request = replace(request, hold_out=0)
+    trained = recipe
     if request.hold_out is not None:
         recipe = resolve(recipe, request)
     # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
         plan = plan_of(recipe, job, directory, info, request)
+        moving.check_held_out(plan, trained, is_told=request.data is not None)
         stored = description.from_plain(directory.read_json("dataset.json"))
         if stored is not None and (note := description.other_classes(plan.dataset, stored, directory.name)) is not None:
             display.note(note)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Tensors = dict[str, Tensor]
 
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+"""How files of weights are usually called, and no run."""
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 """Under which names training scripts keep the weights beside other things."""
 PREFIXES = ("module.", "_orig_mod.")

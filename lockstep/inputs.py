@@ -1,7 +1,8 @@
 """What a run is given beyond its recipe: data, and code of the user's own, known by their checksums. Pure.
 
 `environment.json` has them as `inputs`: a list whose first entry is that of step 0; a resumed session that comes with
-something else adds one. Who computes the checksums is `lockstep.data.fingerprint` and `lockstep.owncode`.
+other code adds one (other data are refused, see `lockstep.moving`). Who computes the checksums is
+`lockstep.data.fingerprint` and `lockstep.owncode`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ def followed(before: tuple[Inputs, ...], now: Inputs) -> tuple[Inputs, ...]:
     kept = tuple(one for one in before if one.step < now.step)
     is_same = bool(kept) and _without_step(kept[-1]) == _without_step(now)
     return kept if is_same else (*kept, now)
+
+
+def behind(given: tuple[Inputs, ...], step: int) -> dict[str, str]:
+    """The checksums of the data that the state of a step was computed from, as far as they are known; those of the
+    start for step 0."""
+    known = [one for one in given if one.step <= step]
+    before = [one for one in known if one.step < step]
+    return dict((before or known)[-1].data) if known else {}
 
 
 def course(given: tuple[Inputs, ...], kind: str, name: str) -> tuple[tuple[int, str], ...] | None:

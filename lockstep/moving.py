@@ -1,5 +1,5 @@
-"""Where the data of a run lie now, if that is another place than it was. The bits do not depend on it, but they must be
-the same data, which what the run has recorded of them tells."""
+"""The data of a run that goes on or is evaluated: where they lie now, which the bits do not depend on, and whether they
+are the same, which what the run has recorded of them tells."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lockstep import references
+from lockstep import inputs, references
 from lockstep.config import Data, Recipe
-from lockstep.data import EMBEDDED, keys, own, paths
-from lockstep.data.description import Description
-from lockstep.data.source import Dataset
+from lockstep.data import EMBEDDED, description, keys, meanimage, own, paths
 from lockstep.errors import UserError
-from lockstep.inputs import Inputs
 from lockstep.request import Request
+from lockstep.supervisor.plan import Plan
 
 KEYS = {
     "data": "path",
@@ -67,21 +65,61 @@ def _is_name(place: str) -> bool:
     return not Path(place).exists() and (place in EMBEDDED or ("://" not in place and references.is_reference(place)))
 
 
-def check_same(dataset: Dataset, data: Data, given: tuple[Inputs, ...], stored: Description | None, run: str) -> bool:
-    """Refuse other data than those of the run, whose record is `given`, up to where it goes on. False if it is older
-    than such records: then sizes are all that could be compared."""
-    before, now = given[-1].data if given else {}, dataset.fingerprints()
+def check_same(plan: Plan, is_told: bool) -> str | None:
+    """Refuse other data than those that a run was computed from, also where it has not been told of a place; of a run
+    that is only evaluated the training set does not count then. A note where sizes are all that could be compared."""
+    directory, dataset, data = plan.directory, plan.dataset, plan.recipe.data
+    if dataset.is_gone:  # only the script knows
+        return None
+    before = inputs.behind(inputs.read(directory.read_json("environment.json")), plan.first_step)
+    if plan.job.allow_mixed and references.is_reference(data.source):
+        before = {}  # what the user's code makes of them may depend on libraries, and arithmetic may differ
+    now = dataset.fingerprints() | meanimage.fingerprint(data)
+    stored = description.from_plain(directory.read_json("dataset.json"))
     for name, (title, key) in SETS.items():
+        if name == "train" and plan.first_step == plan.last_step and not is_told:
+            continue
         size = len(getattr(dataset, name))
         was = size if stored is None else getattr(stored, f"{name}_size")
         if now.get(name) == before[name] if name in before else size == was:
             continue
         place, option = (data.path, "--data") if getattr(data, key) is None else (getattr(data, key), OPTIONS[key])
         sizes = "" if size == was else f", which had {was} samples where this one has {size}"
+        raise _other(plan, f"the {title} in {place or data.source}", sizes, option if is_told else None)
+    if now.get("mean_image") != before.get("mean_image", now.get("mean_image")):
+        raise _other(plan, f"the mean image {data.mean_image}", "", None)
+    if set(before) >= set(SETS) or not is_told:
+        return None
+    return f"{directory.name} has no checksums of its data, being older: only their sizes were compared"
+
+
+def _other(plan: Plan, what: str, sizes: str, option: str | None) -> UserError:
+    """What is not that of a run, and what can be done: what is left of the training, or the figures, need the same."""
+    run = plan.directory.name
+    if option is not None:
+        return UserError(f"{what} is not that of {run}{sizes}: give the same with {option}")
+    if plan.first_step == plan.last_step:
+        instead = f"test it on these with `lockstep evaluate {run}`"
+    else:
+        instead = "start a new run" + (f", with --init {run} to go on from its weights" if plan.checkpoint else "")
+    return UserError(f"{what} is not that of {run}{sizes}: bring the same data back, or {instead}")
+
+
+def check_held_out(plan: Plan, trained: Recipe, is_told: bool) -> None:
+    """Refuse to call samples held out that a run was trained on; `is_told` if the data may be others than its own. In
+    shards a smaller number of them are others."""
+    asked, kept, run = plan.recipe.data.hold_out, trained.data.hold_out, plan.directory.name
+    if asked in (0, kept) or (asked < kept and not plan.dataset.is_parted):
+        return
+    given = inputs.read(plan.directory.read_json("environment.json"))
+    if is_told and plan.dataset.fingerprints().get("train") not in {one.data.get("train", "") for one in given}:
+        return
+    if not kept:
         raise UserError(
-            f"the {title} in {place or data.source} is not that of {run}{sizes}: give the same with {option}"
+            f"{run} held out no samples, and was trained on those that would be tested: leave out --hold-out"
         )
-    return set(before) >= set(SETS)
+    less = "" if plan.dataset.is_parted else " or less"
+    raise UserError(f"{run} held out {kept} samples, and was trained on all others: give --hold-out {kept}{less}")
 
 
 @contextlib.contextmanager

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep import references, runcode
+from lockstep import initial, references, runcode
 from lockstep.config import Recipe
 from lockstep.configfile import from_plain, recipe_from_plain
+from lockstep.data import paths
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.settings import known_keys
 
 SUFFIXES = (".toml", ".json")
+DATA_PATHS = ("path", "eval_path", "label_path", "eval_label_path", "mean_image")
 Key = tuple[str, ...]
 """The name of a key, after those of the tables that it is in."""
 Find = Callable[[str, tuple[Path, ...]], Recipe]
@@ -59,9 +61,25 @@ def _read(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 
+class _Twice(Exception):  # noqa: N818
+    """A key that a table has already."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON, of which Python would keep the last of several values without a word."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Twice(key)
+        found[key] = value
+    return found
+
+
 def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
-        plain = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        plain = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text, object_pairs_hook=_once)
+    except _Twice as error:
+        raise UserError(f"{path} has the key {str(error)!r} twice in one table: keep one of them") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, RecursionError) as error:  # both say line and column
         raise UserError(f"{path} is not {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(plain, dict):
@@ -133,13 +151,16 @@ class _Reader:
             if key in given and references.is_reference(str(inside[key])):
                 inside[key] = references.absolute(inside[key], self._directory)
         if isinstance(init := plain.get("init"), str):
-            whole["init"], whole["init_sha256"] = self._absolute(init), plain.get("init_sha256")
-        for key in ("path", "eval_path"):
-            if isinstance(paths := plain.get("data", {}).get(key), str):
-                whole["data"][key] = ",".join(map(self._absolute, paths.split(",")))
+            whole["init"], whole["init_sha256"] = self._start(init), plain.get("init_sha256")
+        for key in DATA_PATHS:
+            if isinstance(text := plain.get("data", {}).get(key), str):
+                whole["data"][key] = paths.placed(text, self._directory)
 
-    def _absolute(self, path: str) -> str:
-        return path if "://" in path else str(self._directory / Path(path.strip()).expanduser())
+    def _start(self, init: str) -> str:
+        """A file of weights, or a run by its directory; a mere name that is neither here is that of a run."""
+        path = self._directory / Path(init.strip()).expanduser()
+        is_name = Path(init).name == init and not init.startswith("~") and path.suffix not in initial.SUFFIXES
+        return init if is_name and not path.exists() else str(path)
 
     def _error(self, path: Key, sentence: str) -> UserError:
         line = self._lines.get(path)

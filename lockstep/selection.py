@@ -15,9 +15,6 @@ from lockstep.goal import goal_of, own_goal
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
 
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
-"""How files of weights are usually called, and no run."""
-
 
 @contextmanager
 def pinned(directory: RunDirectory, wanted: str | None, display: Display) -> Iterator[checkpoint.Info]:
@@ -112,7 +109,7 @@ def _file_of_weights(asked: str) -> Path:
     path = Path(asked).expanduser()
     if path.is_file():
         return path.absolute()
-    if not path.is_dir() and path.suffix in SUFFIXES:
+    if not path.is_dir() and path.suffix in initial.SUFFIXES:
         raise UserError(f"there is no file {asked}: give --init a file of weights, or a run")
     found = find_checkpoint(asked).path.absolute()
     return found / (checkpoint.AVERAGE if checkpoint.AVERAGE in checkpoint.files_of(found) else checkpoint.FILES[0])

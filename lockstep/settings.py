@@ -1,4 +1,4 @@
-"""`--set key=value`: any setting of a recipe by its dotted name."""
+"""`--set key=value`: any setting of a recipe by its dotted name; and those in which two recipes differ."""
 
 from __future__ import annotations
 
@@ -55,3 +55,22 @@ def known_keys(plain: dict[str, Any], prefix: str = "") -> list[str]:
     for name, value in plain.items():
         keys += known_keys(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}"]
     return keys
+
+
+MAY_DIFFER = ("steps", "epochs", "stop_at", "init_sha256", "script.sha256", "script.start_digest")
+
+
+def ignored(stored: Recipe, asked: Recipe) -> list[str]:
+    """The stored configuration wins on resume; say so where the command says something else."""
+
+    def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {prefix[:-1]: value}
+        return {key: leaf for name, inner in value.items() for key, leaf in flat(inner, f"{prefix}{name}.").items()}
+
+    old, new = flat(dataclasses.asdict(stored)), flat(dataclasses.asdict(asked))
+    return [
+        f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
+        for key in old
+        if new.get(key) is not None and old[key] != new[key] and key not in MAY_DIFFER  # None asks for nothing
+    ]

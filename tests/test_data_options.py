@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from lockstep import api
+from lockstep import api, checkpoint, progress, selection
 from lockstep.config import Data
 from lockstep.data import open_dataset
 from lockstep.data.source import Dataset, in_order
@@ -27,6 +29,7 @@ from lockstep.supervisor.plan import Plan
 from tests.conftest import Command, digest_in
 from tests.data import files, pictures
 from tests.data.test_cifar import write
+from tests.test_bad_input import refused
 from tests.test_resume import TINY
 
 SHORT = [*TINY, "--steps", "3"]
@@ -43,6 +46,8 @@ def test_one_digest_for_every_version_and_number_of_workers(lockstep: Command, w
     assert one == two
     coarse = lockstep(*cifar100, "--data", packed.name, "--set", "data.labels=coarse", "--workers", "1")
     assert digest_in(coarse) != one
+    trained_on = lockstep("evaluate", "two", "--eval-data", f"{folder.name}/train.bin", "--workers", "1")
+    assert "on 50 test images" in trained_on.stdout
 
 
 def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> None:
@@ -59,6 +64,50 @@ def test_held_out_samples_and_channels(lockstep: Command, workspace: Path) -> No
     assert tuple(stored["mean"]) == open_dataset(recipe.data, 0).channels.mean
     tested = lockstep("evaluate", "one", "--hold-out", "0")
     assert "on 250 test images" in tested.stdout
+    more = refused(lockstep("evaluate", "one", "--hold-out", "501"))
+    assert more == "lockstep: one held out 500 samples, and was trained on all others: give --hold-out 500 or less"
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "sentence"),
+    [
+        (
+            {"data": "here"},
+            {"hold_out": 5},
+            "trained held out no samples, and was trained on those .*: leave out --hold-",
+        ),
+        ({"data": "here"}, {"hold_out": 5, "data": "moved"}, "trained held out no samples"),
+        ({"data": "here"}, {"hold_out": 5, "data": "other"}, None),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 5}, "held out 4 samples, .*: give --hold-out 4 or less$"),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 4}, None),
+        ({"data": "here", "hold_out": 4}, {"hold_out": 3}, None),
+        ({"data": "own.py:folder", "hold_out": 4}, {"hold_out": 3}, "held out 4 samples, .*: give --hold-out 4$"),
+    ],
+)
+def test_only_what_a_run_held_out_is_called_so(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, kept: dict[str, Any], asked: dict[str, Any], sentence: str | None
+) -> None:
+    """Wherever its data lie; of shards a smaller number are other samples."""
+
+    class Started(Exception):  # noqa: N818
+        pass
+
+    def supervise(plan: Plan, *_: object) -> Plan:
+        if plan.evaluate_only:
+            raise Started
+        return plan
+
+    monkeypatch.setattr(api, "_supervise", supervise)
+    info = checkpoint.Info(Path(), 1, "", "", None, -1, [])
+    monkeypatch.setattr(selection, "pinned", lambda *_: contextlib.nullcontext(info))
+    write(workspace / "here")
+    write(workspace / "moved")
+    write(workspace / "other", train=33)
+    pictures.write_folders(workspace / "pictures", 2, 4)
+    Path("own.py").write_text(f"def folder():\n    return '{workspace}/pictures', None\n")
+    api.train("demo", Request(workers=1, **kept), run="trained")
+    with pytest.raises(UserError if sentence else Started, match=sentence):
+        api.evaluate_run("trained", Request(workers=1, **asked))
 
 
 @pytest.mark.usefixtures("workspace")
@@ -98,6 +147,34 @@ def test_a_run_as_a_recipe_measures_other_data_anew(workspace: Path, monkeypatch
     assert other.mean not in ((), first.mean)
     settings = ["data.standardize=channel", "data.mean=[1,2,3]", "data.deviation=[4,5,6]"]
     assert data_of("demo", "given", settings=settings).mean == (1.0, 2.0, 3.0)
+
+
+def test_a_test_set_that_trains_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F6: before anything starts, also on other hosts; a run that an older version began goes on, with a word."""
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: plan)
+    write(workspace / "some")
+    sentence = r"data_batch_1\.bin is in the training set and in the test set, .*: leave it out of one of them"
+    asked = Request(workers=1, data="some", eval_data="some/data_batch_1.bin")
+    with pytest.raises(UserError, match=sentence):
+        api.train("demo", asked, run="a")
+    with pytest.raises(UserError, match=sentence):
+        api.check("demo", asked, run="a", resume=False, elsewhere="cpu")
+    assert not Path("runs").exists()
+    monkeypatch.setattr(
+        api, "_new_plan", lambda recipe, job, run, request: api.plan_of(recipe, job, run, None, request)
+    )
+    api.train("demo", asked, run="a")
+    notes: list[str] = []
+
+    class Noting(progress.Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    api.resume("a", display=Noting())
+    assert notes == [
+        f"{workspace}/some/data_batch_1.bin is in the training set and in the test set, "
+        + ("so the test is on what was trained")
+    ]
 
 
 def resolved(**asked: object) -> dict[str, object]:

@@ -23,6 +23,15 @@ def test_what_is_done_again_is_recorded_again() -> None:
     assert inputs.followed((FIRST, EDITED), replace(EDITED, step=0)) == (replace(EDITED, step=0),)
 
 
+def test_a_state_was_computed_from_what_came_before_its_step() -> None:
+    other = Inputs(8, {"train": "x"})
+    assert inputs.behind((FIRST, other), 8) == FIRST.data
+    assert inputs.behind((FIRST, other), 9) == other.data
+    assert inputs.behind((FIRST,), 0) == FIRST.data
+    assert inputs.behind((other,), 8) == other.data, "nothing earlier is known"
+    assert inputs.behind((other,), 7) == inputs.behind((), 0) == {}
+
+
 def test_the_course_of_one_thing() -> None:
     assert inputs.course((FIRST, EDITED), "code", "model") == ((0, "c"), (8, "d"))
     assert inputs.course((FIRST, EDITED), "data", "train") == ((0, "a"),)

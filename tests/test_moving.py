@@ -1,4 +1,4 @@
-"""The data of a run that goes on may lie elsewhere now; they must be the same."""
+"""The data of a run that goes on must be the same; they may lie elsewhere now."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lockstep as public
-from lockstep import api, moving, progress
+from lockstep import api, checkpoint, moving, progress
 from lockstep.config import Script
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
@@ -52,6 +52,32 @@ def test_a_run_goes_on_with_its_data_elsewhere_to_the_same_digest(lockstep: Comm
     assert digest_in(lockstep("resume", "cut", "--data", "there/below", "--workers", "1")) == whole
     assert RunDirectory(Path("runs/cut")).read_config()[0].data.path == f"{workspace}/there/below"
     assert digest_in(lockstep("resume", "cut", "--workers", "1")) == whole
+
+
+def relabel(path: Path) -> None:
+    """As many samples, each of another class."""
+    records = np.fromfile(path, np.uint8).reshape(-1, 3073)
+    records[:, 0] = (records[:, 0] + 1) % 10
+    records.tofile(path)
+
+
+def test_a_run_does_not_go_on_with_other_data(lockstep: Command, workspace: Path) -> None:
+    """F76: one recipe, one digest: however it is continued, and nothing of the run has changed when they are back."""
+    write(workspace / "here")
+    whole = digest_in(lockstep("train", *SHORT, "--data", "here", "--workers", "1", "--run", "whole"))
+    cut = [*SHORT, "--data", "here", "--workers", "1", "--run", "cut"]
+    lockstep("train", *cut, "--stop-at", "2")
+    shutil.copytree("here", "kept")
+    relabel(workspace / "here/data_batch_1.bin")
+    sentence = (
+        f"lockstep: the training set in {workspace}/here is not that of cut: bring the same data back, or start a new "
+        "run, with --init cut to go on from its weights"
+    )
+    assert refused(lockstep("resume", "cut")) == sentence
+    assert refused(lockstep("train", *cut, "--resume")) == sentence
+    shutil.rmtree("here")
+    shutil.move("kept", "here")
+    assert digest_in(lockstep("resume", "cut")) == whole
 
 
 @pytest.fixture
@@ -111,6 +137,81 @@ def test_data_of_another_size_are_refused_with_both_sizes_also_where_nothing_els
     assert notes[0] == "cut has no checksums of its data, being older: only their sizes were compared"
 
 
+def step_of(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """A run goes on from this step."""
+    newest = checkpoint.Info(Path(), step, "", "", None, -1, [])
+    monkeypatch.setattr(api, "_newest", lambda *_: newest)
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_run_that_is_only_evaluated_needs_its_test_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures would be of another; nothing is computed from the training set, whose description stays."""
+    write(workspace / "here")
+    begun(data="here", steps=6)
+    step_of(monkeypatch, 6)
+    files.cifar10(20, seed=7).tofile("here/data_batch_1.bin")
+    before = Path("runs/cut/dataset.json").read_text()
+    assert resumed().first_step == 6
+    assert Path("runs/cut/dataset.json").read_text() == before
+    with pytest.raises(UserError, match=r"^the training set in .* which had 30 samples where this one has 40: bring"):
+        resumed(steps=7)
+    relabel(workspace / "here/test_batch.bin")
+    with pytest.raises(
+        UserError, match=r"^the test set in .*/here .*, or test it on these with `lockstep evaluate cut`"
+    ):
+        resumed()
+
+
+@pytest.mark.usefixtures("planned")
+def test_what_counts_is_what_the_state_was_computed_from(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions only recorded that data had changed: such a run goes on with the last that it was trained on."""
+    write(workspace / "here")
+    begun(data="here", steps=6)
+    path = RunDirectory(Path("runs/cut"))
+    environment: Any = path.read_json("environment.json")
+    environment["inputs"].append(environment["inputs"][0] | {"step": 2, "data": {"train": "x", "test": "y"}})
+    path.write_json("environment.json", environment)
+    for step, is_same in ((2, True), (3, False)):
+        path.write_json("environment.json", environment)
+        step_of(monkeypatch, step)
+        if is_same:
+            assert resumed().first_step == step
+        else:
+            with pytest.raises(UserError, match="not that of cut"):
+                resumed()
+
+
+@pytest.mark.usefixtures("planned")
+def test_an_older_run_is_compared_by_its_sizes_without_a_word(workspace: Path) -> None:
+    write(workspace / "here")
+    begun(data="here")
+    RunDirectory(Path("runs/cut")).write_json("environment.json", {"version": 1})
+    relabel(workspace / "here/data_batch_1.bin")
+    notes: list[str] = []
+
+    class Noting(progress.Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    api.resume("cut", display=Noting())
+    assert notes == []
+    RunDirectory(Path("runs/cut")).write_json("environment.json", {"version": 1})
+    files.cifar10(20, seed=7).tofile("here/data_batch_1.bin")
+    with pytest.raises(UserError, match=r"which had 30 samples where this one has 40: bring .* or start a new run$"):
+        resumed()
+
+
+@pytest.mark.usefixtures("planned")
+def test_the_mean_image_must_be_the_same(workspace: Path) -> None:
+    write(workspace / "here")
+    np.save("mean.npy", np.zeros((32, 32, 3), np.float32))
+    begun(data="here", settings=["data.standardize=mean-image", "data.mean_image=mean.npy"])
+    assert resumed().first_step == 0
+    np.save("mean.npy", np.ones((32, 32, 3), np.float32))
+    with pytest.raises(UserError, match=r"^the mean image .*/mean\.npy is not that of cut: bring the same data back"):
+        resumed()
+
+
 OWN = """
 import numpy as np
 def told(path, eval_path=None):
@@ -134,6 +235,10 @@ def test_data_of_ones_own_move_where_the_function_is_told_of_it(workspace: Path)
     with pytest.raises(UserError, match="is not that of cut: give the same with --data"):
         resumed(data="other.npy")
     assert resumed(data="there.npy").recipe.data.path == f"{workspace}/there.npy"
+    np.save("there.npy", np.full((8, 3, 32, 32), 2, np.uint8))
+    with pytest.raises(UserError, match=r"^the training set in .*/there\.npy is not that of cut: bring the same data"):
+        resumed()
+    assert resumed(allow_mixed=True).first_step == 0, "what own code makes of them may depend on libraries"
     begun(data="own.py:alone", run="alone")
     with pytest.raises(UserError, match="has no parameter `path`, and finds its data by itself: leave out --data"):
         resumed("alone", data="there.npy")

@@ -66,6 +66,39 @@ def test_a_base_may_be_another_file_and_paths_start_from_the_file(workspace: Pat
     assert recipe.data.path == f"{workspace.resolve()}/sub/cifar"
 
 
+def test_every_path_of_the_data_starts_from_the_file(workspace: Path) -> None:
+    """Several with commas between too, and a name with a comma in it, as --data takes them."""
+    Path("sub/one,two").mkdir(parents=True)
+    Path("sub/own.toml").write_text(
+        'base = "demo"\n[data]\npath = "one,two, ~/a,s3://b/{0,1}.tar"\neval_path = "c,d/*.bin"\n'
+        'label_path = "train.txt"\neval_label_path = "https://host/val.txt"\nmean_image = "mean.npy"\n'
+    )
+    data, place = find_recipe("sub/own.toml").data, f"{workspace.resolve()}/sub"
+    assert data.path == f"{place}/one,two,{Path.home()}/a,s3://b/{{0,1}}.tar"
+    assert data.eval_path == f"{place}/c,{place}/d/*.bin"
+    assert (data.label_path, data.mean_image) == (f"{place}/train.txt", f"{place}/mean.npy")
+    assert data.eval_label_path == "https://host/val.txt"
+
+
+@pytest.mark.parametrize(
+    ("init", "found"),
+    [
+        ("base1", "base1"),
+        ("last", "last"),
+        ("here", "{place}/here"),
+        ("weights.safetensors", "{place}/weights.safetensors"),
+        ("../runs/base1", "{place}/../runs/base1"),
+        ("~/base1", "{home}/base1"),
+    ],
+)
+def test_start_weights_are_a_file_or_a_run_by_its_name(workspace: Path, init: str, found: str) -> None:
+    """A name that nothing beside the file has is that of a run; a file is never looked for elsewhere."""
+    Path("sub/here").mkdir(parents=True)
+    Path("sub/own.toml").write_text(f'base = "demo"\ninit = "{init}"\n')
+    place = f"{workspace.resolve()}/sub"
+    assert find_recipe("sub/own.toml").init == found.format(place=place, home=Path.home())
+
+
 def test_data_loss_and_metric_of_one_s_own_start_from_the_file_too(workspace: Path) -> None:
     Path("sub").mkdir()
     Path("sub/own.toml").write_text(
@@ -131,6 +164,7 @@ def test_a_run_is_repeated_from_its_configuration(lockstep: Command) -> None:
         ("a.json", '{\n "leaves": "x"}', "line 2: Expected `int`, got `str`"),
         ("a.json", "{,}", "is not JSON: "),
         ("a.json", "[]", "holds no table"),
+        ("a.json", '{"data": {"flip": true, "flip": false}}', "a.json has the key 'flip' twice in one table: keep one"),
         ("a.json", '{"version": 9, "recipe": {}, "job": {}}', "format version 9"),
         ("a.toml", "\0", "is not TOML"),
     ],

@@ -71,6 +71,9 @@ def _get(parsed: argparse.Namespace) -> int:
     if download.is_complete(folder, wanted):
         print(f"{folder} is there already")
         return 0
+    if (other := download.other_file(folder, wanted)) is not None:
+        kept = download.aside(folder)
+        print(f"{other} is not the official file, by its size: what is there goes to {kept}", file=sys.stderr)
     with _progress(wanted.name) as progress:
         download.get(wanted, Path(parsed.directory), parsed.url, progress)
     print(f"{folder} is complete: train with --data {folder}")

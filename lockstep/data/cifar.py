@@ -10,7 +10,18 @@ import numpy as np
 from lockstep.config import Data
 from lockstep.data import fingerprint, layout, official
 from lockstep.data.order import Indices, Samples
-from lockstep.data.records import CIFAR10, CIFAR100, SHAPE, File, Kind, Records, read_records, refuse_copies
+from lockstep.data.records import (
+    CIFAR10,
+    CIFAR100,
+    SHAPE,
+    File,
+    Kind,
+    Records,
+    describe_shared,
+    read_records,
+    refuse_copies,
+    shared,
+)
 from lockstep.data.source import Batch, Dataset
 from lockstep.errors import UserError
 
@@ -65,19 +76,26 @@ def _open(data: Data, kind: Kind, label: str) -> Dataset:
         raise UserError(f"{data.path} holds no {wanted}, only a test set: add the training set, or use --eval-data")
     position = kind.labels.index(label)
 
-    def source(files: list[File]) -> CifarSource:
-        records = [read_records(file, kind) for file in files]
-        refuse_copies(list(zip(files, records, strict=True)), kind)
-        return CifarSource(records, kind, position)
+    def source(files: list[tuple[File, Records]]) -> CifarSource:
+        return CifarSource([records for _, records in files], kind, position)
 
-    train = source(found.train)  # what is wrong with these files comes before what is missing beside them
+    train = _read(found.train, kind)  # what is wrong with these files comes before what is missing beside them
+    test = _read([] if data.hold_out else _test_files(data, found, kind), kind)
+    both = shared(train, test, kind)
     return Dataset(
-        train=train,
-        test=source([] if data.hold_out else _test_files(data, found, kind)),
+        train=source(train),
+        test=source(test),
+        overlap=None if both is None else describe_shared(*both),
         num_classes=kind.limits[position],
         image_shape=SHAPE,
         class_names=official.class_names(found.directories, kind, label),
     )
+
+
+def _read(files: list[File], kind: Kind) -> list[tuple[File, Records]]:
+    found = [(file, read_records(file, kind)) for file in files]
+    refuse_copies(found, kind)
+    return found
 
 
 def _test_files(data: Data, found: layout.Found, kind: Kind) -> list[File]:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import http.client
+import itertools
 import shutil
 import ssl
 import time
@@ -17,7 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,33 +44,41 @@ class Archive:
     folder: str
     files: tuple[str, ...]
     """What must be in it."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """In bytes, of those with the samples."""
 
 
 _BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+_BINARY = dict.fromkeys([*(f"{name}.bin" for name in _BATCHES), "test_batch.bin"], 10_000 * 3073)
+_PICKLED = (31_035_704, 31_035_320, 31_035_999, 31_035_696, 31_035_623)
 ARCHIVES = {
     ("cifar10", "binary"): Archive(
         "cifar-10-binary.tar.gz",
         "c32a1d4ab5d03f1284b67883e8d87530",
         "cifar-10-batches-bin",
         (*(f"{name}.bin" for name in _BATCHES), "test_batch.bin", "batches.meta.txt"),
+        _BINARY,
     ),
     ("cifar100", "binary"): Archive(
         "cifar-100-binary.tar.gz",
         "03b5dce01913d631647c71ecec9e9cb8",
         "cifar-100-binary",
         ("train.bin", "test.bin", "fine_label_names.txt", "coarse_label_names.txt"),
+        {"train.bin": 50_000 * 3074, "test.bin": 10_000 * 3074},
     ),
     ("cifar10", "python"): Archive(
         "cifar-10-python.tar.gz",
         "c58f30108f718f92721af3b95e74349a",
         "cifar-10-batches-py",
         (*_BATCHES, "test_batch", "batches.meta"),
+        {**dict(zip(_BATCHES, _PICKLED, strict=True)), "test_batch": 31_035_526},
     ),
     ("cifar100", "python"): Archive(
         "cifar-100-python.tar.gz",
         "eb9058c3a382ffc7106e4002c42a8d85",
         "cifar-100-python",
         ("train", "test", "meta"),
+        {"train": 155_249_918, "test": 31_049_977},
     ),
 }
 
@@ -114,8 +123,24 @@ def _locked(part: Path) -> Iterator[None]:
 
 
 def is_complete(folder: Path, wanted: Archive) -> bool:
-    """Folders appear complete; a file that was deleted since makes them incomplete."""
-    return all((folder / name).is_file() and (folder / name).stat().st_size for name in wanted.files)
+    """Folders appear complete; a file that was deleted or cut off since makes them incomplete."""
+    return _holds_all(folder, wanted) and other_file(folder, wanted) is None
+
+
+def other_file(folder: Path, wanted: Archive) -> Path | None:
+    """A file that has the name of an official one and not its size: cut off, or of somebody's own."""
+    names = (name for name, size in wanted.sizes.items() if _size(folder / name) not in (0, size))
+    return next((folder / name for name in names), None)
+
+
+def aside(folder: Path) -> Path:
+    """Where a folder goes that is downloaded again although it holds something."""
+    numbers = itertools.count(1)
+    return next(path for n in numbers if not (path := folder.with_name(f"{folder.name}.old-{n}")).exists())
+
+
+def _holds_all(folder: Path, wanted: Archive) -> bool:
+    return all(_size(folder / name) for name in wanted.files)
 
 
 def _lay_out(packed: Path, folder: Path, wanted: Archive) -> None:
@@ -130,8 +155,10 @@ def _lay_out(packed: Path, folder: Path, wanted: Archive) -> None:
 
     try:
         archive.unpack(packed, wanted.files.__contains__, take)
-        if not is_complete(temporary, wanted):
+        if not _holds_all(temporary, wanted):  # its checksum has been looked at
             raise UserError(f"{packed} does not hold all of {', '.join(wanted.files)}: delete it and try again")
+        if other_file(folder, wanted) is not None:
+            folder.rename(aside(folder))
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     finally:

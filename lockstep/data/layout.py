@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,12 +30,14 @@ class Found:
         self.directories += [one for one in other.directories if one not in self.directories]
 
 
-def find(text: str, kind: Kind) -> Found:
-    """The training and test files below all parts of a path; what has the name of a test file never trains."""
+def find(text: str, kind: Kind, problems: list[str] | None = None) -> Found:
+    """The training and test files below all parts of a path; what has the name of a test file never trains. What is
+    wrong with a file is raised, or, where `problems` is given, noted there, and the file left out."""
     found = Found()
     try:
         for path in paths.expand(text):
-            found.add(_in_directory(path, kind) if path.is_dir() else _in_file(path, kind))
+            with noted(problems):
+                found.add(_in_directory(path, kind, problems) if path.is_dir() else _in_file(path, kind, problems))
     except OSError as error:
         raise UserError(f"cannot read {error.filename or text} ({error.strerror or error})") from None
     return found
@@ -45,26 +49,46 @@ def beside(found: Found, kind: Kind) -> list[File]:
     return [mapped(path, str(path)) for path in tests]
 
 
-def _in_directory(directory: Path, kind: Kind, title: str | None = None) -> Found:
+@contextlib.contextmanager
+def noted(problems: list[str] | None) -> Iterator[None]:
+    """Note what is wrong, once, and go on; raise it where there is no list for it."""
+    try:
+        yield
+    except UserError as error:
+        if problems is None:
+            raise
+        if str(error) not in problems:
+            problems.append(str(error))
+
+
+def _mapped(found: list[Path], prefix: str, problems: list[str] | None) -> list[File]:
+    files: list[File] = []
+    for path in found:
+        with noted(problems):
+            files.append(mapped(path, f"{prefix}{path.name}"))
+    return files
+
+
+def _in_directory(directory: Path, kind: Kind, problems: list[str] | None, title: str | None = None) -> Found:
     """The files with the official names, here, in the official folder, or in the official archive."""
     names = NAMES[kind]
     train, test = (official.files(directory, pattern) for pattern in (names.train, names.test))
     if train or test:
-        _refuse_gaps(title or str(directory), train, kind)
+        with noted(problems):
+            _refuse_gaps(title or str(directory), train, kind)
         prefix = f"{title}, " if title else f"{directory}{os.sep}"
-        found = [[mapped(path, f"{prefix}{path.name}") for path in part] for part in (train, test)]
-        return Found(found[0], found[1], [directory])
+        return Found(_mapped(train, prefix, problems), _mapped(test, prefix, problems), [directory])
     for name in (*names.folders, *names.archives):
         if (directory / name).exists():
             inner = directory / name
-            return _in_directory(inner, kind) if inner.is_dir() else _in_file(inner, kind)
+            return _in_directory(inner, kind, problems) if inner.is_dir() else _in_file(inner, kind, problems)
     raise _nothing_in(directory, title or str(directory), kind)
 
 
-def _in_file(path: Path, kind: Kind) -> Found:
+def _in_file(path: Path, kind: Kind, problems: list[str] | None) -> Found:
     """A file that was named: an archive, or training data unless it has the name of a test file."""
     if format_of(path) == "archive":
-        return _in_directory(unpacked(path), kind, title=str(path))
+        return _in_directory(unpacked(path), kind, problems, title=str(path))
     if official.is_meta(path.name) or path.suffix == ".html":  # a glob over everything takes these along
         return Found(directories=[path.parent])
     file = [mapped(path, str(path))]

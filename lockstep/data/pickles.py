@@ -141,8 +141,13 @@ def to_records(found: dict[str, Any], name: str) -> tuple[Records, Kind]:
     if kind is None:
         raise UserError(f"{name} has no `data` with `labels` or `fine_labels`: it is no data file of CIFAR")
     pixels = _array(found["data"], f"{name}, `data`")
-    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != PIXELS or not len(pixels):
-        raise UserError(f"{name}: `data` is {pixels.dtype} of shape {pixels.shape}, not bytes of shape (n, {PIXELS})")
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
+        raise UserError(
+            f"{name}: `data` is {pixels.dtype} of shape {pixels.shape}, not bytes of shape (n, {PIXELS}): download it "
+            "again"
+        )
+    if not len(pixels):
+        raise UserError(f"{name} holds no images: download it again")
     records = np.empty((len(pixels), kind.record), dtype=np.uint8)
     keys = ("labels",) if kind is CIFAR10 else ("coarse_labels", "fine_labels")
     for position, key in enumerate(keys):

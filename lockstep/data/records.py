@@ -20,6 +20,9 @@ PIXELS = 3 * 32 * 32
 
 Records = npt.NDArray[np.uint8]
 
+NOT_SHARED = "leave it out of one of them, or download it again"
+"""What to do about a file that both sets have."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -75,7 +78,7 @@ def refuse_copies(files: Sequence[tuple[File, Records]], kind: Kind) -> None:
     """
     known: dict[bytes, list[tuple[File, Records]]] = {}
     for file, records in files:
-        alike = known.setdefault(records[:, : len(kind.labels)].tobytes(), [])
+        alike = known.setdefault(_labels_of(records, kind), [])
         for other, there in alike:
             if np.array_equal(records, there):
                 raise UserError(
@@ -83,6 +86,34 @@ def refuse_copies(files: Sequence[tuple[File, Records]], kind: Kind) -> None:
                     "one of them"
                 )
         alike.append((file, records))
+
+
+def shared(
+    train: Sequence[tuple[File, Records]], test: Sequence[tuple[File, Records]], kind: Kind
+) -> tuple[File, File] | None:
+    """A file of the training set, and that of the test set which holds the same records, if there is one."""
+    known: dict[bytes, list[tuple[File, Records]]] = {}
+    for file, records in test:
+        known.setdefault(_labels_of(records, kind), []).append((file, records))
+    for file, records in train:
+        for other, there in known.get(_labels_of(records, kind), []):
+            if np.array_equal(records, there):
+                return file, other
+    return None
+
+
+def describe_shared(file: File, other: File) -> str:
+    """What `shared` has found."""
+    if file.name == other.name:
+        return f"{file.name} is in the training set and in the test set, so the test is on what was trained"
+    return (
+        f"{file.name} of the training set holds the same records as {other.name} of the test set, so the test is on "
+        "what was trained"
+    )
+
+
+def _labels_of(records: Records, kind: Kind) -> bytes:
+    return records[:, : len(kind.labels)].tobytes()
 
 
 def map_bytes(file: File) -> Records:

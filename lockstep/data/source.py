@@ -135,6 +135,8 @@ class Dataset:
     """Where samples that cannot be decoded are noted; None if there cannot be any."""
     waits: Callable[[], bool] = lambda: False
     """Whether somebody waits for samples that come from elsewhere: whoever does is not stuck."""
+    overlap: str | None = None
+    """What of the test set is known to be in the training set too, in words; None if nothing is."""
     notes: tuple[str, ...] = ()
     """What users should know before the start."""
 

@@ -11,7 +11,19 @@ import numpy.typing as npt
 
 from lockstep.data import layout, official, paths
 from lockstep.data.convert import format_of, mapped, unpacked
-from lockstep.data.records import KINDS, File, Kind, Records, guess_kind, map_bytes, read_records, refuse_copies
+from lockstep.data.records import (
+    KINDS,
+    NOT_SHARED,
+    File,
+    Kind,
+    Records,
+    describe_shared,
+    guess_kind,
+    map_bytes,
+    read_records,
+    refuse_copies,
+    shared,
+)
 from lockstep.errors import UserError
 
 
@@ -39,28 +51,19 @@ class Survey:
 def survey(text: str) -> Survey:
     """Look at everything below a path."""
     result = Survey()
-    try:
-        kinds = _kinds(text)
-    except UserError as error:
-        result.problems.append(str(error))
-        return result
-    for kind in kinds:
-        try:
-            found = layout.find(text, kind)
-        except UserError as error:
-            result.problems.append(str(error))
-            continue
-        _describe(found, kind, result)
+    for kind in _kinds(text, result.problems):
+        with layout.noted(result.problems):
+            _describe(layout.find(text, kind, result.problems), kind, result)
     return result
 
 
-def _kinds(text: str) -> list[Kind]:
+def _kinds(text: str, problems: list[str]) -> list[Kind]:
     """The data sets that a path holds, by the names of files, or by their labels."""
     found: list[Kind] = []
-    for path in paths.expand(text):
-        for kind in _kinds_of(path):
-            if kind not in found:
-                found.append(kind)
+    with layout.noted(problems):
+        for path in paths.expand(text):
+            with layout.noted(problems):
+                found += [kind for kind in _kinds_of(path) if kind not in found]
     return found
 
 
@@ -84,6 +87,8 @@ def _describe(found: layout.Found, kind: Kind, result: Survey) -> None:
             refuse_copies(part.files, kind)
         except UserError as error:
             result.problems.append(str(error))
+    if (both := shared(parts[0][0].files, parts[1][0].files, kind)) is not None:
+        result.problems.append(f"{describe_shared(*both)}: {NOT_SHARED}")
     result.lines.append(f"{kind.title}: " + ", ".join(f"{part.images} {part.title} images" for part, _ in parts))
     result.lines += lines
     for label in kind.labels:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +139,24 @@ def test_files_that_differ_in_a_pixel_are_no_copies(tmp_path: Path) -> None:
     records[-1, -1] ^= 1
     records.tofile(tmp_path / "two.bin")
     assert len(opened(f"{tmp_path}/*.bin", hold_out=1).train) == 9
+
+
+def test_a_file_that_both_sets_have_is_known(tmp_path: Path) -> None:
+    """F6: under another name, in another version, or named twice; samples that are held out are the training set's."""
+    write(tmp_path)
+    assert opened(tmp_path).overlap is None
+    where = "data_batch_3.bin of the training set holds the same records as .*test_batch.bin of the test set"
+    shutil.copy(tmp_path / "test_batch.bin", tmp_path / "data_batch_3.bin")
+    assert re.search(where, str(opened(tmp_path).overlap))
+    assert opened(tmp_path, hold_out=5).overlap is None
+    records = np.fromfile(tmp_path / "test_batch.bin", np.uint8).reshape(-1, 3073)
+    (tmp_path / "mine").write_bytes(files.pickle10(records))
+    apart = opened(tmp_path / "data_batch_[13].bin", eval_path=str(tmp_path / "mine"))
+    assert re.search(r"data_batch_3.bin of the .* as .*/mine of the test set", str(apart.overlap))
+    same = opened(tmp_path, eval_path=str(tmp_path / "data_batch_1.bin")).overlap
+    assert same == f"{tmp_path}/data_batch_1.bin is in the training set and in the test set, " + (
+        "so the test is on what was trained"
+    )
 
 
 def test_a_test_set_of_its_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from lockstep import cli
 from lockstep.config import Data
-from lockstep.data import download, open_dataset
+from lockstep.data import download, official, open_dataset
 from tests.data import files
 
 
@@ -68,7 +68,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         threading.Thread(target=listening.serve_forever, args=(0.01,)).start()
         served.url = f"http://127.0.0.1:{listening.server_port}/cifar-10-binary.tar.gz"
         real = download.ARCHIVES["cifar10", "binary"]
-        fake = download.Archive(real.name, hashlib.md5(body).hexdigest(), real.folder, real.files)
+        sizes = {name: len(contents[name]) for name in real.sizes}
+        fake = download.Archive(real.name, hashlib.md5(body).hexdigest(), real.folder, real.files, sizes)
         monkeypatch.setitem(download.ARCHIVES, ("cifar10", "binary"), fake)
         monkeypatch.setattr(download, "BACK_OFF_SECONDS", 0.0)
         yield served
@@ -192,6 +193,26 @@ def test_an_archive_that_is_there_already_is_used_and_kept(server: Server, tmp_p
     assert (tmp_path / "cifar-10-batches-bin/test_batch.bin").is_file()
 
 
+def test_a_file_that_was_cut_off_is_downloaded_again_and_nothing_is_lost(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F4: what training would call truncated is not there already; it may also be a file of the user's own."""
+    assert get(server, tmp_path / "data") == 0
+    folder = tmp_path / "data/cifar-10-batches-bin"
+    whole = (folder / "data_batch_2.bin").read_bytes()
+    for number in (1, 2):
+        (folder / "data_batch_2.bin").write_bytes(whole[:-5])
+        capsys.readouterr()
+        assert get(server, tmp_path / "data") == 0
+        told, kept = capsys.readouterr(), folder.with_name(f"{folder.name}.old-{number}")
+        assert "is there already" not in told.out
+        assert (
+            f"{folder}/data_batch_2.bin is not the official file, by its size: what is there goes to {kept}" in told.err
+        )
+        assert (folder / "data_batch_2.bin").read_bytes() == whole
+        assert (kept / "data_batch_2.bin").read_bytes() == whole[:-5]
+
+
 def test_two_commands_do_not_spoil_one_file(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with download._locked(part(tmp_path)):
         assert get(server, tmp_path) == 2
@@ -202,3 +223,7 @@ def test_the_official_checksums_and_names() -> None:
     names = {archive.name for archive in download.ARCHIVES.values()}
     assert names == {f"cifar-{number}-{form}.tar.gz" for number in (10, 100) for form in ("binary", "python")}
     assert all(len(archive.md5) == 32 for archive in download.ARCHIVES.values())
+    for (source, form), archive in download.ARCHIVES.items():
+        assert set(archive.sizes) == {name for name in archive.files if official.is_data(name)}
+        samples = sum(archive.sizes.values()) / (3073 if source == "cifar10" else 3074)
+        assert samples == 60_000 if form == "binary" else 60_000 < samples < 61_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_every_problem_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "10 training images, 10 test images" in out
 
 
+@pytest.mark.parametrize("given", ["{}", "{}/*_batch*"])
+def test_every_problem_of_pickles_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str) -> None:
+    """F6: each once, whether files are named or their directory; also a file that is missing among them."""
+    folder = files.write_folder(tmp_path, *files.version("cifar10", "python", files.cifar10(50), files.cifar10(10, 1)))
+    for number in (1, 4):
+        victim = folder / f"data_batch_{number}"
+        victim.write_bytes(victim.read_bytes()[:-9])
+    (folder / "data_batch_3").write_bytes(files.pickle10(files.cifar10(0)))
+    (folder / "data_batch_2").unlink()
+    code, out, err = check(given.format(folder), capsys)
+    assert code == 2
+    for number in (1, 4):
+        assert err.count(f"data_batch_{number} is no pickle of CIFAR, or is damaged") == 1
+    assert err.count("data_batch_3 holds no images: download it again") == 1
+    assert err.count("holds data_batch_3 but no data_batch_2") == (given == "{}")
+    assert "CIFAR-10: 10 training images, 10 test images" in out
+
+
 def test_copies_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """F15: what training refuses."""
     write(tmp_path / "one")
@@ -71,6 +90,16 @@ def test_copies_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 2
     assert "two/data_batch_1.bin holds the same records as " in err
     assert "two/test_batch.bin holds the same records as " in err
+
+
+def test_a_test_set_that_would_train_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F6."""
+    write(tmp_path)
+    shutil.copy(tmp_path / "test_batch.bin", tmp_path / "data_batch_3.bin")
+    code, _, err = check(tmp_path, capsys)
+    assert code == 2
+    assert "data_batch_3.bin of the training set holds the same records as " in err
+    assert err.endswith("so the test is on what was trained: leave it out of one of them, or download it again\n")
 
 
 @pytest.mark.parametrize("what", ["nothing", "."])
