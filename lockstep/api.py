@@ -28,7 +28,7 @@ from lockstep import (
     selection,
     strategies,
 )
-from lockstep.check import check_recipe
+from lockstep.check import check_course, check_recipe
 from lockstep.config import Job, Recipe
 from lockstep.data import description, keys, meanimage, open_dataset
 from lockstep.data.order import steps_of_epochs
@@ -282,7 +282,7 @@ def evaluate_run(
     if elsewhere and request.hold_out is None:
         request = replace(request, hold_out=0)
     if request.hold_out is not None:
-        recipe = resolve(recipe, request)
+        recipe = resolve(recipe, request, has_begun=True)
     # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
@@ -346,6 +346,8 @@ def plan_of(
     if num_steps is None:
         assert recipe.epochs is not None
         num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
+    if not directory.exists() or (request.steps, request.epochs) != (None, None):  # otherwise it goes on as it began
+        check_course(recipe, num_steps, len(dataset.train))
     if request.stop_at is not None and request.stop_at > num_steps:
         raise UserError(
             f"--stop-at {request.stop_at} is beyond the end, since the whole training has {num_steps} steps: give a "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lockstep import addresses, device, engines, environment, host, models, owncode, recipefile, references, strategies
-from lockstep.check import check_recipe, check_workers
+from lockstep.check import check_new, check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, keys, own, paths
 from lockstep.data.storage import is_url
@@ -165,11 +165,13 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
     return replace(recipe, data=replace(data, **found))
 
 
-def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None) -> Recipe:
+def resolve(
+    recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None, *, has_begun: bool = False
+) -> Recipe:
     """The recipe with everything that was asked for, checked but for its data.
 
     `elsewhere` says what "auto" means on another host, where the training will be; the devices of this one then do not
-    count.
+    count. A run that `has_begun` keeps its schedule, whatever it is.
     """
     before = recipe.data
     recipe = replace(recipe, data=with_data(before, request))
@@ -207,6 +209,8 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
         return recipe
     recipe = _with_absolute_paths(owncode.with_absolute_names(recipe, Path()))
     check_recipe(recipe)
+    if not has_begun:
+        check_new(recipe)
     check_source(recipe.data.source)
     keys.check_asked(recipe.data, asked)
     models.check_model(recipe.model)
