@@ -9,7 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import addresses, device, engines, environment, host, models, owncode, recipefile, references, strategies
+from lockstep import (
+    addresses,
+    device,
+    engines,
+    environment,
+    host,
+    models,
+    owncode,
+    recipefile,
+    references,
+    strategies,
+    takers,
+)
 from lockstep.check import check_new, check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, keys, own, paths
@@ -153,8 +165,11 @@ def with_data(data: Data, request: Request) -> Data:
 def asked_of_data(request: Request) -> set[str]:
     """The keys of `data` that an option names which means nothing to some sources, or `--set`."""
     options = {key for key in keys.OPTIONS if getattr(request, key) is not None}
-    names = [setting.partition("=")[0].strip() for setting in request.settings]
-    return options | {name.removeprefix("data.") for name in names if name.startswith("data.")}
+    return options | {name.removeprefix("data.") for name in names_of_settings(request) if name.startswith("data.")}
+
+
+def names_of_settings(request: Request) -> list[str]:
+    return [setting.partition("=")[0].strip() for setting in request.settings]
 
 
 def _with_absolute_paths(recipe: Recipe) -> Recipe:
@@ -213,6 +228,7 @@ def resolve(
         check_new(recipe)
     check_source(recipe.data.source)
     keys.check_asked(recipe.data, asked)
+    takers.check_asked(recipe, names_of_settings(request))
     models.check_model(recipe.model)
     owncode.check_functions(recipe)
     return recipe
