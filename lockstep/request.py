@@ -15,6 +15,7 @@ from lockstep import (
     engines,
     environment,
     host,
+    loggers,
     models,
     owncode,
     recipefile,
@@ -28,7 +29,6 @@ from lockstep.data import EMBEDDED, check_source, keys, own, paths
 from lockstep.data.storage import is_url
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.exchange import tree
-from lockstep.loggers import check_loggers, names_of
 from lockstep.recipes import RECIPES
 from lockstep.settings import with_settings
 
@@ -78,7 +78,7 @@ class Request:
     listen: str | None = None
     min_workers: int | None = None
     evaluator: Literal["none", "own", "shared"] | None = None
-    tensorboard: bool = True
+    tensorboard: bool | None = None
     loggers: list[str] | None = None
     histograms_every: int | None = None
     profile: bool = False
@@ -251,6 +251,8 @@ def check_script_options(request: Request) -> None:
         raise UserError("--verify-every computes leaves a second time, which only a script can: leave it out")
     if request.evaluator is not None:
         raise UserError("a script evaluates by itself (job.evaluate), so there is nothing to do for an --evaluator")
+    if request.histograms_every:
+        raise UserError("a script shows no histograms of its model, so --histograms-every does nothing: leave it out")
     if request.steps is not None or request.epochs is not None:
         raise UserError("the length of a script's training is in the script: change it in job.batches")
     for setting in request.settings:
@@ -299,8 +301,7 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         **of_engine,
         min_workers=_first_given(request.min_workers, stored.min_workers if stored else None, 0),
         evaluator=request.evaluator or (stored.evaluator if stored else "none"),
-        tensorboard=request.tensorboard,
-        loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
+        **loggers.choose(request.tensorboard, request.loggers, stored),
         histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
         profile=request.profile,
         replace=request.replace,
@@ -312,11 +313,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         raise UserError(f"--patience takes a positive number of seconds, not {job.patience:g}")
     if job.verify_every < 0:
         raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
-    if job.histograms_every < 0:
-        raise UserError(
-            f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
-        )
-    check_loggers(names_of(job))
+    loggers.check_loggers(loggers.names_of(job))
+    loggers.check_histograms(job, request.histograms_every)
     check_workers(recipe, job.workers, least=0 if job.listen else 1)
     check_strategy_options(job, recipe)
     if stored is not None:
