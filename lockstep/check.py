@@ -164,6 +164,10 @@ def check_course(recipe: Recipe, num_steps: int, num_samples: int) -> None:
 
 def check_new(recipe: Recipe) -> None:
     """What a training that begins may not have, besides; one that has begun with it goes on."""
+    require(
+        recipe.name.strip() != "" and not recipe.name.startswith("-"),
+        f"a recipe's name is that of its runs, and {recipe.name!r} cannot be: set another `name`",
+    )
     s = recipe.schedule
     unit = s.warmup_unit or s.unit
     require(
