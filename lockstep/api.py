@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,7 @@ from typing import Any, Literal
 
 from lockstep import (
     checkpoint,
-    compiler,
     deletion,
-    evaluate,
     moving,
     owncode,
     runcode,
@@ -28,21 +25,19 @@ from lockstep import (
 )
 from lockstep.check import check_recipe
 from lockstep.config import Job, Recipe
-from lockstep.data import description, keys, meanimage, open_dataset
-from lockstep.data.order import steps_of_epochs
+from lockstep.data import description, meanimage
 from lockstep.data.records import NOT_SHARED
-from lockstep.data.source import Dataset
 from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.follow import follow
 from lockstep.inputs import Inputs
+from lockstep.planning import opened, plan_of
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
 from lockstep.rank import take_part
 from lockstep.report import confusion
 from lockstep.request import (
     Request,
-    asked_of_data,
     check_script_options,
     cost_of_workers,
     find_recipe,
@@ -53,7 +48,6 @@ from lockstep.request import (
 )
 from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
-from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
 from lockstep.settings import ignored
 from lockstep.steering import command
@@ -70,6 +64,7 @@ __all__ = [
     "evaluate_run",
     "follow_run",
     "launch",
+    "plan_of",
     "predict",
     "resume",
     "train",
@@ -197,7 +192,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         recipe = with_end(recipe, new_end, newest.step if newest else 0)
         check_recipe(recipe)
         with moving.advised(recipe.data, directory.name):
-            dataset = _opened(recipe)
+            dataset = opened(recipe)
         plan = plan_of(recipe, job, directory, newest, request, dataset)
         if (note := moving.check_same(plan, is_told=asked is None and bool(moving.asked(request)))) is not None:
             display.note(note)
@@ -266,7 +261,7 @@ def evaluate_run(
         request = replace(request, hold_out=0)
     trained = recipe
     if request.hold_out is not None:
-        recipe = resolve(recipe, request)
+        recipe = resolve(recipe, request, has_begun=True)
     # Nothing is logged, so the run's loggers need not be installed here; nor need what it was trained on be at hand.
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     with selection.pinned(directory, checkpoint, display) as info:
@@ -300,61 +295,6 @@ def follow_run(run: str, request: Request | None = None, *, display: Display | N
     selection.refuse_script(recipe, directory)
     job = resolve_job(request, recipe, replace(stored_job, loggers=(), engine="local"))
     return follow(plan_of(recipe, job, directory, None, request), display.eval_row, display.note)
-
-
-def _opened(recipe: Recipe) -> Dataset:
-    """The data, which this checks."""
-    if recipe.script is not None:
-        return scripts.dataset_of(recipe.script)
-    dataset = open_dataset(replace(recipe.data, processes=0), recipe.seed)  # nothing starts here: only a look
-    owncode.check_fit(recipe, dataset)
-    return dataset
-
-
-def plan_of(
-    recipe: Recipe,
-    job: Job,
-    directory: RunDirectory,
-    newest: checkpoint.Info | None,
-    request: Request,
-    dataset: Dataset | None = None,
-) -> Plan:
-    """Work out the scale and the length; open the data, if they are not; look for the compiler if one is needed."""
-    if recipe.compile:
-        compiler.check(recipe.device)
-    dataset = dataset or _opened(recipe)
-    keys.check_own(recipe.data, asked_of_data(request), dataset.is_framed)
-    recipe = scaled(recipe)
-    stored = description.from_plain(directory.read_json("dataset.json"))
-    recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))
-    num_steps = recipe.steps
-    if num_steps is None:
-        assert recipe.epochs is not None
-        num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
-    if request.stop_at is not None and request.stop_at > num_steps:
-        raise UserError(
-            f"--stop-at {request.stop_at} is beyond the end, since the whole training has {num_steps} steps: give a "
-            "smaller one, or a greater length"
-        )
-    last_step = num_steps if recipe.stop_at is None else min(recipe.stop_at, num_steps)
-    strategies.rounds(job, num_steps).check_end(last_step)
-    return Plan(
-        recipe=recipe,
-        job=job,
-        directory=directory,
-        dataset=dataset,
-        num_steps=num_steps,
-        last_step=last_step,
-        num_evaluation_leaves=evaluate.num_leaves(len(dataset.test), recipe.evaluation),
-        checkpoint=newest,
-        best=selection.best_of(directory, newest),
-        programs={
-            "worker": request.program if recipe.script is None else scripts.program(recipe.script),
-            "server": (sys.executable, "-m", strategies.STRATEGIES[job.strategy].program),
-            "evaluator": (sys.executable, "-m", "lockstep.evaluator"),
-        },
-        files=owncode.directories(recipe) if recipe.script is None else (Path(recipe.script.path).parent,),
-    )
 
 
 def _supervise(plan: Plan, display: Display, before: deletion.Before | None = None) -> Run:

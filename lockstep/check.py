@@ -9,6 +9,9 @@ from lockstep.config import Data, Group, Optimizer, Recipe, Schedule
 from lockstep.errors import UserError
 from lockstep.scaling import scaled
 
+MOST_EPOCHS, MOST_STEPS = 10**9, 10**12
+"""Far beyond what anyone trains, and within what samples are counted with."""
+
 
 def require(holds: bool, sentence: str) -> None:
     if not holds:
@@ -47,6 +50,8 @@ def check_recipe(recipe: Recipe) -> None:
         require(math.isfinite(number), f"{name} must be a finite number, not {number}")
     require(r.steps is None or r.steps >= 1, f"the number of steps must be at least 1, not {r.steps}")
     require(r.epochs is None or r.epochs > 0, f"the number of epochs must be positive, not {r.epochs}")
+    require((r.steps or 0) <= MOST_STEPS, f"the number of steps must be at most {MOST_STEPS:,}, not {r.steps}")
+    require((r.epochs or 0) <= MOST_EPOCHS, f"the number of epochs must be at most {MOST_EPOCHS:,}, not {r.epochs}")
     require(r.log_every >= 1, f"log_every must be at least 1 step, not {r.log_every}")
     require(r.stop_at is None or r.stop_at >= 1, f"stop_at must be at least 1 step, not {r.stop_at}")
     require(0 <= r.label_smoothing < 1, f"label_smoothing must be in [0, 1), not {r.label_smoothing}")
@@ -113,7 +118,10 @@ def check_group(g: Group, optimizer: str) -> None:
     )
     require(0 <= g.lr < math.inf, f"the factor of the learning rate of {g.match!r} must not be negative, but is {g.lr}")
     require(g.momentum is None or 0 <= g.momentum < 1, f"the momentum of {g.match!r} must be in [0, 1)")
-    require(g.weight_decay is None or g.weight_decay >= 0, f"the weight decay of {g.match!r} must not be negative")
+    require(
+        g.weight_decay is None or 0 <= g.weight_decay < math.inf,
+        f"the weight decay of {g.match!r} must be finite and not negative, but is {g.weight_decay}",
+    )
 
 
 def check_schedule(s: Schedule, length: float | None) -> None:
@@ -125,18 +133,56 @@ def check_schedule(s: Schedule, length: float | None) -> None:
         f"{len(s.factors)} factors",
     )
     require(list(s.boundaries) == sorted(s.boundaries), "the boundaries of a schedule must be ascending")
-    require(all(map(math.isfinite, (*s.boundaries, *s.factors))), "boundaries and factors must be finite numbers")
+    require(
+        all(0 <= one < math.inf for one in (*s.boundaries, *s.factors)),
+        "boundaries and factors must be finite numbers, and none of them negative",
+    )
     require(s.warmup >= 0, f"the warm-up must not be negative, but is {s.warmup}")
     require(0 <= s.scale_warmup < math.inf, f"scale_warmup must not be negative, but is {s.scale_warmup}")
     require(0 <= s.warmup_from < math.inf, f"warmup_from must not be negative, but is {s.warmup_from}")
     require(0 <= s.final < math.inf, f"the final factor must not be negative, but is {s.final}")
     if s.name == "triangular":
         require(s.warmup == 0, "a triangular schedule rises by itself: leave schedule.warmup at 0")
-        end = math.inf if length is None else length
-        require(
-            0 <= s.peak <= end and math.isfinite(s.peak),
-            f"the peak at {s.peak:g} {s.unit} is not inside the run: it has {end:g}; set schedule.peak",
-        )
+        check_peak(s, math.inf if length is None else length)
+
+
+def check_peak(s: Schedule, end: float) -> None:
+    """`end` is the length of the run in the schedule's unit."""
+    require(
+        0 <= s.peak <= end and math.isfinite(s.peak),
+        f"the peak at {s.peak:g} {s.unit} is not inside the run: it has {end:g}; set schedule.peak",
+    )
+
+
+def check_course(recipe: Recipe, num_steps: int, num_samples: int) -> None:
+    """What only the size of the data tells: whether the schedule comes to its peak."""
+    s = recipe.schedule
+    if s.name == "triangular":
+        epochs = num_steps * recipe.global_batch / num_samples
+        check_peak(s, {"steps": num_steps, "epochs": epochs, "fraction": 1.0}[s.unit])
+
+
+def check_new(recipe: Recipe) -> None:
+    """What a training that begins may not have, besides; one that has begun with it goes on."""
+    require(
+        recipe.name.strip() != "" and not recipe.name.startswith("-"),
+        f"a recipe's name is that of its runs, and {recipe.name!r} cannot be: set another `name`",
+    )
+    s = recipe.schedule
+    unit = s.warmup_unit or s.unit
+    require(
+        unit != "fraction" or s.warmup <= 1,
+        f"a warm-up of {s.warmup:g} times the whole run never ends: give at most 1, or another schedule.warmup_unit",
+    )
+    require(
+        s.name != "step" or s.boundaries != (),
+        "the schedule step has no boundaries: give schedule.boundaries and schedule.factors, or take constant",
+    )
+    require(
+        s.name != "step" or s.unit != "fraction" or max(s.boundaries) <= 1,
+        f"a boundary at {max(s.boundaries, default=0):g} times the whole run is never reached: give at most 1, or "
+        "another schedule.unit",
+    )
 
 
 def check_data(data: Data, leaf_batch: int) -> None:

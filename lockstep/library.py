@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,21 @@ from lockstep.result import Run
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+_OF_WORKERS = (
+    *("workers", "engine", "address", "placement", "cpus_per_worker", "listen", "min_workers", "replace", "patience"),
+    *("allow_mixed", "tensorboard"),
+)
+_OF_TRAINING = (
+    *("steps", "epochs", "stop_at", "strategy", "servers", "backup", "late", "wait_for", "local_steps", "outer"),
+    *("max_staleness", "verify_every", "evaluator", "loggers", "histograms_every", "profile"),
+)
+_PLACES = ("data", "eval_data", "label_path", "eval_label_path", "endpoint_url", "anonymous")
+OF_RESUME = frozenset((*_OF_WORKERS, *_OF_TRAINING, *_PLACES))
+"""What `lockstep resume` takes of a request."""
+OF_EVALUATE = frozenset((*_OF_WORKERS, *_PLACES, "key_prefix", "hold_out", "device"))
+"""And an evaluation, where other data may be like none that the run has seen."""
 
 
 def train(
@@ -100,8 +115,9 @@ def resume(
     """
     with spelling.respelling():
         place = str(data) if isinstance(data, Path) else data
-        request = request_of({"workers": workers, "data": place, **options}, None)
-        return api.resume(name_of(run), request, display=_display(progress))
+        given = {"workers": workers, "data": place, **options}
+        refuse_others(given, OF_RESUME, "is decided when a run begins, and stays: leave it out, or start a new run")
+        return api.resume(name_of(run), request_of(given, None), display=_display(progress))
 
 
 def name_of(run: str | Path | Run) -> str:
@@ -111,6 +127,16 @@ def name_of(run: str | Path | Run) -> str:
     if not isinstance(run, Path | Run):
         raise UserError(f"a run is given by its name or path, or as a lockstep.Run, not as {type(run).__name__}")
     return f"{run.directory if isinstance(run, Run) else run}/"
+
+
+def refuse_others(given: Mapping[str, Any], taken: Collection[str], why: str) -> None:
+    """Refuse options of `train` that are not among those `taken` here, and would do nothing."""
+    for name, value in given.items():
+        if name in taken or value is None:
+            continue
+        if name not in {field.name for field in dataclasses.fields(Request)}:
+            raise unknown("option", name, taken)
+        raise UserError(f"{name} {why}")
 
 
 def request_of(given: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Request:

@@ -9,14 +9,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lockstep import addresses, device, engines, environment, host, models, owncode, recipefile, references, strategies
-from lockstep.check import check_recipe, check_workers
+from lockstep import (
+    addresses,
+    device,
+    engines,
+    environment,
+    host,
+    loggers,
+    models,
+    owncode,
+    recipefile,
+    references,
+    strategies,
+    takers,
+)
+from lockstep.check import check_new, check_recipe, check_workers
 from lockstep.config import Data, Job, Model, Recipe
 from lockstep.data import EMBEDDED, check_source, keys, own, paths
 from lockstep.data.storage import is_url
 from lockstep.errors import UserError, nearest, unknown
 from lockstep.exchange import tree
-from lockstep.loggers import check_loggers, names_of
 from lockstep.recipes import RECIPES
 from lockstep.settings import with_settings
 
@@ -66,7 +78,7 @@ class Request:
     listen: str | None = None
     min_workers: int | None = None
     evaluator: Literal["none", "own", "shared"] | None = None
-    tensorboard: bool = True
+    tensorboard: bool | None = None
     loggers: list[str] | None = None
     histograms_every: int | None = None
     profile: bool = False
@@ -153,8 +165,11 @@ def with_data(data: Data, request: Request) -> Data:
 def asked_of_data(request: Request) -> set[str]:
     """The keys of `data` that an option names which means nothing to some sources, or `--set`."""
     options = {key for key in keys.OPTIONS if getattr(request, key) is not None}
-    names = [setting.partition("=")[0].strip() for setting in request.settings]
-    return options | {name.removeprefix("data.") for name in names if name.startswith("data.")}
+    return options | {name.removeprefix("data.") for name in names_of_settings(request) if name.startswith("data.")}
+
+
+def names_of_settings(request: Request) -> list[str]:
+    return [setting.partition("=")[0].strip() for setting in request.settings]
 
 
 def _with_absolute_paths(recipe: Recipe) -> Recipe:
@@ -165,11 +180,13 @@ def _with_absolute_paths(recipe: Recipe) -> Recipe:
     return replace(recipe, data=replace(data, **found))
 
 
-def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None) -> Recipe:
+def resolve(
+    recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] | None = None, *, has_begun: bool = False
+) -> Recipe:
     """The recipe with everything that was asked for, checked but for its data.
 
     `elsewhere` says what "auto" means on another host, where the training will be; the devices of this one then do not
-    count.
+    count. A run that `has_begun` keeps its schedule, whatever it is.
     """
     before = recipe.data
     recipe = replace(recipe, data=with_data(before, request))
@@ -207,8 +224,11 @@ def resolve(recipe: Recipe, request: Request, elsewhere: Literal["cpu", "cuda"] 
         return recipe
     recipe = _with_absolute_paths(owncode.with_absolute_names(recipe, Path()))
     check_recipe(recipe)
+    if not has_begun:
+        check_new(recipe)
     check_source(recipe.data.source)
     keys.check_asked(recipe.data, asked)
+    takers.check_asked(recipe, names_of_settings(request))
     models.check_model(recipe.model)
     owncode.check_functions(recipe)
     return recipe
@@ -231,6 +251,8 @@ def check_script_options(request: Request) -> None:
         raise UserError("--verify-every computes leaves a second time, which only a script can: leave it out")
     if request.evaluator is not None:
         raise UserError("a script evaluates by itself (job.evaluate), so there is nothing to do for an --evaluator")
+    if request.histograms_every:
+        raise UserError("a script shows no histograms of its model, so --histograms-every does nothing: leave it out")
     if request.steps is not None or request.epochs is not None:
         raise UserError("the length of a script's training is in the script: change it in job.batches")
     for setting in request.settings:
@@ -279,8 +301,7 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         **of_engine,
         min_workers=_first_given(request.min_workers, stored.min_workers if stored else None, 0),
         evaluator=request.evaluator or (stored.evaluator if stored else "none"),
-        tensorboard=request.tensorboard,
-        loggers=tuple(request.loggers) if request.loggers is not None else (stored.loggers if stored else ()),
+        **loggers.choose(request.tensorboard, request.loggers, stored),
         histograms_every=_first_given(request.histograms_every, stored.histograms_every if stored else None, 0),
         profile=request.profile,
         replace=request.replace,
@@ -292,11 +313,8 @@ def resolve_job(request: Request, recipe: Recipe, stored: Job | None) -> Job:
         raise UserError(f"--patience takes a positive number of seconds, not {job.patience:g}")
     if job.verify_every < 0:
         raise UserError(f"--verify-every takes a number of steps, or 0 for never, not {job.verify_every}")
-    if job.histograms_every < 0:
-        raise UserError(
-            f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
-        )
-    check_loggers(names_of(job))
+    loggers.check_loggers(loggers.names_of(job))
+    loggers.check_histograms(job, request.histograms_every)
     check_workers(recipe, job.workers, least=0 if job.listen else 1)
     check_strategy_options(job, recipe)
     if stored is not None:

@@ -133,8 +133,13 @@ def for_new_run(run: str | None, recipe_name: str) -> RunDirectory:
     if run is not None:
         if LAST.fullmatch(run):
             raise UserError(f"no run can be called {run}, which means another one: choose another name with --run")
-        return RunDirectory(_place_of_its_own(run))
-    stem = re.sub(r"[^\w.-]+", "-", recipe_name)
+        directory = RunDirectory(_place_of_its_own(run))
+        if run.startswith("-") and not directory.exists():
+            raise UserError(f"a run called {run} would look like an option: choose another name with --run")
+        return directory
+    stem = re.sub(r"[^\w.-]+", "-", recipe_name).lstrip("-")
+    if not stem:
+        raise UserError(f"no run can be named after the recipe {recipe_name!r}: choose a name with --run")
     taken = [
         int(match[1])
         for path in ROOT.glob(f"{stem}-*")
@@ -216,7 +221,11 @@ def _counted(run: str, back: int) -> RunDirectory:
 
 def _not_a_run(run: str, directory: RunDirectory) -> UserError:
     if os.sep not in run and (known := [one.name for one in all_runs()]):
-        return unknown("run", run, known)
+        if LAST.fullmatch(run.lower()):
+            return UserError(f"unknown run {run!r}: did you mean {run.lower()!r}?")
+        if run.lower().startswith("last~"):
+            return UserError(f"unknown run {run!r}: give `last`, or `last~1` for the one before")
+        return unknown("run", run, known if nearest(run, ["last"], cutoff=0.7) is None else [*known, "last"])
     beside = {path.parent.name: path.parent for path in directory.path.parent.glob("*/config.json")}
     close = nearest(directory.path.name, beside)
     hint = f"; did you mean {str(beside[close])!r}?" if close is not None else ""

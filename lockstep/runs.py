@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep import api, differences, objects, rundirectory, spelling
 from lockstep import export as files
 from lockstep.errors import JobError
-from lockstep.library import name_of, request_of
+from lockstep.library import OF_EVALUATE, name_of, refuse_others, request_of
 from lockstep.progress import Silent
 from lockstep.report import comparison, confusion, predictions
 from lockstep.report import runs as report
@@ -66,8 +66,9 @@ def evaluate(
     """
     display = spelling.Respelling(Silent())
     with spelling.respelling(), objects.named("data", data) as source:
-        request = request_of({"workers": workers, "data": source, **options}, None)
-        ended = api.evaluate_run(name_of(run), request, checkpoint=checkpoint, display=display)
+        given = {"workers": workers, "data": source, **options}
+        refuse_others(given, OF_EVALUATE, "is no option of an evaluation: leave it out")
+        ended = api.evaluate_run(name_of(run), request_of(given, None), checkpoint=checkpoint, display=display)
     if ended.evaluation is None:
         raise JobError(f"the evaluation was stopped by {ended.signal}")
     return figures(ended)

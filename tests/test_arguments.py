@@ -23,6 +23,13 @@ from tests.conftest import REPOSITORY
         ("evaluate", "arguments are required: RUN; see `lockstep evaluate --help`"),
         ("", "arguments are required: COMMAND; see `lockstep --help`"),
         ("train demo --qqq", "unknown option '--qqq'"),
+        ("evaluate last --logger csv", "unknown option '--logger'"),
+        ("evaluate last --histograms-every 1", "unknown option '--histograms-every'"),
+        ("evaluate last --evaluator", "unknown option '--evaluator'"),
+        ("evaluate last --verify-every 1", "unknown option '--verify-every'"),
+        ("evaluate last --strategy server", "unknown option '--strategy'"),
+        ("runs --yes", "--yes says that runs may be deleted, and none is named: give --delete RUN, or leave it out"),
+        ("runs --json --delete a --yes", "--json is for the list of runs, and not for --delete: leave one of them out"),
     ],
 )
 def test_a_mistyped_argument_is_one_sentence(typed: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from lockstep.check import check_recipe, check_workers
+from lockstep.check import check_new, check_recipe, check_workers
 from lockstep.config import Data, Group, Job, Model, Optimizer, Recipe, Schedule, Script
 from lockstep.configfile import from_plain, to_plain
 from lockstep.errors import UserError
 from lockstep.recipes import RECIPES
 from lockstep.recipes.classic import resnet20_cifar10
 from lockstep.recipes.demo import demo
-from lockstep.request import find_recipe
+from lockstep.request import Request, find_recipe, resolve
 from lockstep.settings import with_settings
 
 
@@ -27,6 +27,7 @@ from lockstep.settings import with_settings
 def test_recipes_are_valid_and_survive_json(name: str) -> None:
     recipe = RECIPES[name]()
     check_recipe(recipe)
+    check_new(recipe)
     assert recipe.name == name
     assert recipe.leaf_batch >= 32
     plain = json.loads(json.dumps(to_plain(recipe, Job(workers=2))))
@@ -152,6 +153,8 @@ def test_a_name_of_the_job_in_a_configuration_is_checked_too() -> None:
         ({"data": Data(cutmix=math.inf)}, r"data\.cutmix must be 0 or a positive number"),
         ({"data": Data(mixup=0.2), "global_batch": 4}, "a leaf has only one"),
         ({"schedule": Schedule(boundaries=(float("nan"),), factors=(1.0,))}, "finite"),
+        ({"schedule": Schedule(boundaries=(0.5,), factors=(-1.0,))}, "none of them negative"),
+        ({"schedule": Schedule(boundaries=(-5.0,), factors=(1.0,))}, "none of them negative"),
         ({"schedule": Schedule(warmup=-1)}, "warm-up must not be negative"),
         ({"schedule": Schedule(warmup_from=-1)}, "warmup_from"),
         ({"schedule": Schedule(scale_warmup=-1)}, "scale_warmup"),
@@ -167,6 +170,9 @@ def test_a_name_of_the_job_in_a_configuration_is_checked_too() -> None:
         ({"optimizer": Optimizer(groups=(Group(match="x", orthogonal=True),))}, "only the optimizer muon"),
         ({"optimizer": Optimizer(name="adamw", groups=(Group(match="x", momentum=0.9),))}, "no momentum"),
         ({"optimizer": Optimizer(groups=(Group(match="x", lr=-1.0),))}, "must not be negative"),
+        ({"optimizer": Optimizer(groups=(Group(match="x", weight_decay=math.inf),))}, "decay of 'x' must be finite"),
+        ({"epochs": 1e308}, "the number of epochs must be at most 1,000,000,000, not 1e"),
+        ({"epochs": None, "steps": 10**19}, "the number of steps must be at most"),
         ({"data": Data(mixup=0.2), "global_batch": 8, "scale": 0.5}, "a leaf has only one"),
         ({"scale": 1e300}, "at most a million"),
         ({"optimizer": Optimizer(epsilon=0.0)}, "epsilon"),
@@ -185,6 +191,28 @@ def test_a_name_of_the_job_in_a_configuration_is_checked_too() -> None:
 def test_wrong_numbers_are_refused(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         check_recipe(replace(demo(), **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sentence"),
+    [
+        (Schedule(warmup=5), "a warm-up of 5 times the whole run never ends: give at most 1"),
+        (Schedule(unit="steps", warmup=2, warmup_unit="fraction"), "a warm-up of 2 times the whole run"),
+        (Schedule(name="step"), "the schedule step has no boundaries: give .*, or take constant"),
+        (Schedule(name="step", boundaries=(0.5, 30), factors=(0.1, 0.01)), "a boundary at 30 times the whole run"),
+    ],
+)
+def test_what_a_schedule_never_comes_to_is_refused_at_the_start(schedule: Schedule, sentence: str) -> None:
+    """And not where a run has begun with it, which goes on."""
+    recipe = replace(demo(), schedule=schedule)
+    check_recipe(recipe)
+    with pytest.raises(UserError, match=sentence):
+        check_new(recipe)
+    with pytest.raises(UserError, match=sentence):
+        resolve(recipe, Request())
+    assert resolve(recipe, Request(), has_begun=True).schedule == schedule
+    check_new(replace(demo(), schedule=Schedule(warmup=1.0)))
+    check_new(replace(demo(), schedule=Schedule(unit="epochs", warmup=5)))
 
 
 def test_more_workers_than_leaves_are_refused() -> None:

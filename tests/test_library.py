@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -16,9 +18,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 import lockstep
+from lockstep import library, runs
+from lockstep.cli import parser
 from lockstep.recipes import RECIPES
+from lockstep.request import Request
 from tests.alone import tiny_recipe
 from tests.conftest import REPOSITORY, digest_in, run
+from tests.test_rundirectory import make_run
 
 NET = """
 from torch import nn
@@ -172,6 +178,35 @@ def test_what_a_run_gives_back(workspace: Path, capfd: pytest.CaptureFixture[str
         assert lockstep.resume(given, workers=1, steps=steps, progress=False).metrics["step"][-1] == steps
     with pytest.raises(lockstep.UserError, match=r"^a run is given by its name or path, .* not as NoneType$"):
         lockstep.resume(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", [{"lr": 0.1}, {"seed": 1}, {"model": "small"}, {"settings": {"log_every": 1}}])
+def test_what_a_run_was_begun_with_cannot_be_asked_of_a_resume(workspace: Path, option: dict[str, Any]) -> None:
+    """It went on as if nothing had been said."""
+    make_run("runs/run")
+    with pytest.raises(lockstep.UserError, match=rf"^{next(iter(option))} is decided when a run begins, and stays: "):
+        lockstep.resume("run", **option)
+    with pytest.raises(lockstep.UserError, match=r"^unknown option 'wokers': did you mean 'workers'"):
+        lockstep.resume("run", wokers=1)
+
+
+@pytest.mark.parametrize("option", ["evaluator", "strategy", "verify_every", "lr"])
+def test_what_is_about_training_cannot_be_asked_of_an_evaluation(workspace: Path, option: str) -> None:
+    make_run("runs/run")
+    with pytest.raises(lockstep.UserError, match=rf"^{option} is no option of an evaluation: leave it out"):
+        runs.evaluate("run", **{option: "server"})  # type: ignore[arg-type]
+
+
+def options_of(command: str) -> set[str]:
+    """What a command takes of a request, by its parser."""
+    commands = next(one for one in parser()._actions if isinstance(one, argparse._SubParsersAction)).choices
+    names = {action.dest.removeprefix("no_") for action in commands[command]._actions}
+    return names & {field.name for field in dataclasses.fields(Request)}
+
+
+def test_functions_take_the_options_of_their_commands() -> None:
+    assert options_of("resume") == library.OF_RESUME
+    assert options_of("evaluate") < library.OF_EVALUATE <= options_of("train")
 
 
 def test_mistakes_are_ordinary_exceptions(workspace: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lockstep.config import Job
 from lockstep.errors import UserError
 from lockstep.recipes.demo import demo
+from lockstep.request import Request, resolve
 from lockstep.rundirectory import RunDirectory, awaited, existing, for_new_run
 
 
@@ -56,7 +57,12 @@ def test_runs_are_counted_back_from_the_last(run: str, name: str) -> None:
         ("last~3", "there is no run last~3: there are 3 runs in runs/, and the oldest is last~2"),
         ("demo-2x", "unknown run 'demo-2x': did you mean 'demo-2'?"),
         ("runs/demo-2x", "runs/demo-2x is not a run: it has no config.json; did you mean 'runs/demo-2'?"),
-        ("last~x", "unknown run"),
+        ("Last", "unknown run 'Last': did you mean 'last'?"),
+        ("LAST~1", "unknown run 'LAST~1': did you mean 'last~1'?"),
+        ("lst", "unknown run 'lst': did you mean 'last'?"),
+        ("last~x", "unknown run 'last~x': give `last`, or `last~1` for the one before"),
+        ("last~-1", "unknown run 'last~-1': give `last`, or `last~1` for the one before"),
+        ("test", "unknown run 'test': known are demo-1, demo-2, other"),
     ],
 )
 def test_a_run_that_is_not_there(run: str, sentence: str) -> None:
@@ -78,6 +84,27 @@ def test_no_run_can_have_a_name_that_means_another_one(workspace: Path, name: st
     with pytest.raises(UserError, match="choose another name"):
         for_new_run(name, "demo")
     assert for_new_run("last-1", "demo").name == "last-1"
+
+
+def test_no_run_is_named_so_that_it_looks_like_an_option(workspace: Path) -> None:
+    """But one that is there can be continued."""
+    for name in ("-1", "--run"):
+        with pytest.raises(UserError, match=f"^a run called {name} would look like an option: choose another name"):
+            for_new_run(name, "demo")
+    make_run("runs/-1")
+    assert for_new_run("-1", "demo").exists()
+    assert for_new_run(None, "(a) b").name == "a-b-1"
+    for name in ("", "-", "?!"):
+        with pytest.raises(UserError, match=r"^no run can be named after the recipe .*: choose a name with --run"):
+            for_new_run(None, name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "-x", "--help"])
+def test_a_recipe_that_begins_has_a_name_that_its_runs_can_have(name: str) -> None:
+    with pytest.raises(
+        UserError, match=r"^a recipe's name is that of its runs, and '.*' cannot be: set another `name`"
+    ):
+        resolve(demo(), Request(settings=[f"name={name}"]))
 
 
 def test_a_resize_is_remembered_and_makes_no_run_the_last(three: Path) -> None:

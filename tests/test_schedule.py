@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
+from lockstep import api
 from lockstep.config import Schedule
+from lockstep.errors import UserError
+from lockstep.request import Request
+from lockstep.rundirectory import RunDirectory
 from lockstep.schedule import learning_rate
 
 
@@ -107,3 +112,22 @@ def test_schedules_in_fractions_follow_the_length_and_those_in_steps_stay(name: 
     steps = replace(fraction, unit="steps", peak=50, warmup=100 * fraction.warmup)
     short, long = (learning_rate(steps, length, 10.0) for length in (100, 200))
     assert [short(step) for step in range(51)] == [long(step) for step in range(51)]
+
+
+def test_a_peak_beyond_the_end_is_refused_where_only_the_data_tell_the_number_of_steps(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not of a run that has begun, unless it is asked for another length."""
+    monkeypatch.setattr(api, "_supervise", lambda plan, *_: plan)
+    settings = ["schedule.name=triangular", "schedule.warmup=0", "schedule.unit=steps"]
+    sentence = "the peak at 900 steps is not inside the run: it has 4; set schedule.peak"
+    with pytest.raises(UserError, match=sentence):
+        api.train("demo", Request(epochs=0.05, settings=[*settings, "schedule.peak=900"]), run="late")
+    assert not (workspace / "runs/late").exists()
+    api.train("demo", Request(epochs=0.05, settings=[*settings, "schedule.peak=4"]), run="run")
+    directory = RunDirectory(workspace / "runs/run")
+    recipe, job = directory.read_config()
+    directory.write_config(replace(recipe, schedule=replace(recipe.schedule, peak=900.0)), job)
+    api.resume("run")
+    with pytest.raises(UserError, match="the peak at 900 steps"):
+        api.resume("run", Request(epochs=0.06))

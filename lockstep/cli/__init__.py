@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--per-class", action="store_true", help="the accuracy of every class, however many")
     evaluate.add_argument("--confusion", action="store_true", help="a matrix of which class was taken for which")
     evaluate.add_argument("--json", action="store_true", help="all figures as one JSON object")
-    options.job_options(evaluate)
+    options.worker_options(evaluate)
 
     predict = add("predict", reports.predict, "say what is in pictures", "lockstep predict last cat.png dog.jpg")
     predict.add_argument("run", metavar="RUN", help=options.RUN_HELP)

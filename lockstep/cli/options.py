@@ -107,22 +107,10 @@ def recipe_options(command: argparse.ArgumentParser) -> None:
 
 
 def job_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--workers", type=int, metavar="N", help="processes that share the leaves; never changes the bits"
-    )
+    worker_options(command)
     _strategy_options(command)
-    _engine_options(command)
-    command.add_argument(
-        "--replace", action=argparse.BooleanOptionalAction, default=True, help="start another worker for one that died"
-    )
-    command.add_argument(
-        "--patience", type=float, default=10.0, metavar="S", help="seconds without progress until a worker is expelled"
-    )
     command.add_argument(
         "--verify-every", type=int, metavar="K", help="look for silent corruption every K steps (default: never)"
-    )
-    command.add_argument(
-        "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
     )
     command.add_argument(
         "--evaluator",
@@ -131,7 +119,6 @@ def job_options(command: argparse.ArgumentParser) -> None:
         choices=("own", "shared"),
         help="a process beside the workers evaluates; on Slurm it has a node of its own, or shares one",
     )
-    command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
     command.add_argument(
         "--logger",
         dest="loggers",
@@ -142,6 +129,24 @@ def job_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--histograms-every", type=int, metavar="K", help="steps between two histograms (default: at evaluations)"
     )
+
+
+def worker_options(command: argparse.ArgumentParser) -> None:
+    """Of a job that trains, and of one that only evaluates."""
+    command.add_argument(
+        "--workers", type=int, metavar="N", help="processes that share the leaves; never changes the bits"
+    )
+    _engine_options(command)
+    command.add_argument(
+        "--replace", action=argparse.BooleanOptionalAction, default=True, help="start another worker for one that died"
+    )
+    command.add_argument(
+        "--patience", type=float, default=10.0, metavar="S", help="seconds without progress until a worker is expelled"
+    )
+    command.add_argument(
+        "--allow-mixed", action="store_true", help="let in workers whose arithmetic differs; the digest then varies"
+    )
+    command.add_argument("--no-tensorboard", action="store_true", help="write no TensorBoard events")
 
 
 def profile_option(command: argparse.ArgumentParser) -> None:
@@ -194,4 +199,4 @@ def request(parsed: argparse.Namespace) -> Request:
     from lockstep.request import Request
 
     given = {key: value for key, value in vars(parsed).items() if key in {field.name for field in fields(Request)}}
-    return Request(**given, tensorboard=not getattr(parsed, "no_tensorboard", False))
+    return Request(**given, tensorboard=False if getattr(parsed, "no_tensorboard", False) else None)

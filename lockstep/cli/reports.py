@@ -32,6 +32,10 @@ def predict(parsed: argparse.Namespace) -> int:
 def runs(parsed: argparse.Namespace) -> int:
     from lockstep.report import runs as report
 
+    if parsed.yes and not parsed.delete:
+        raise UserError("--yes says that runs may be deleted, and none is named: give --delete RUN, or leave it out")
+    if parsed.delete and parsed.json:
+        raise UserError("--json is for the list of runs, and not for --delete: leave one of them out")
     if parsed.delete:
         return _delete(parsed.delete, parsed.yes)
     summaries, problems = report.summarize_all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -82,6 +82,17 @@ class Session:
             self.directory.write_json("loggers.json", {**known, "version": FORMAT_VERSION, name: id_})
 
 
+def choose(tensorboard: bool | None, loggers: Collection[str] | None, stored: Job | None) -> dict[str, Any]:
+    """What a job has of what was asked for, now or when the run began; None asks for nothing, and to name `tensorboard`
+    turns it on again."""
+    if tensorboard is False and "tensorboard" in (loggers or ()):
+        raise UserError("--no-tensorboard and --logger tensorboard contradict each other: leave one of them out")
+    names = loggers if loggers is not None else stored.loggers if stored is not None else ()
+    if tensorboard is None:
+        tensorboard = "tensorboard" in names or stored is None or stored.tensorboard
+    return {"tensorboard": tensorboard, "loggers": tuple(name for name in names if name != "tensorboard")}
+
+
 def names_of(job: Job) -> tuple[str, ...]:
     """The loggers of a job, each once."""
     return tuple(dict.fromkeys((*(("tensorboard",) if job.tensorboard else ()), *job.loggers)))
@@ -100,3 +111,13 @@ def check_loggers(names: Iterable[str]) -> None:
 def show_pictures(job: Job) -> bool:
     """Whether any logger of this job shows images and histograms."""
     return any(LOGGERS[name].pictures for name in names_of(job))
+
+
+def check_histograms(job: Job, asked: int | None) -> None:
+    """Refuse what was `asked` for if nobody shows it; what was asked for when the run began may stay."""
+    if job.histograms_every < 0:
+        raise UserError(
+            f"--histograms-every takes a number of steps, or 0 for every evaluation, not {job.histograms_every}"
+        )
+    if asked and not show_pictures(job):
+        raise UserError("--histograms-every is for loggers that show pictures, and there is none: leave it out")
