@@ -147,3 +147,11 @@ def test_a_run_whose_code_was_edited_is_not_continued_and_the_code_is_named(work
         assert "suspect" not in refused.stderr
     Path("me.py").write_text(OWN)
     assert run("resume", "run", "--stop-at", "6").returncode == 0
+
+
+def test_a_model_that_draws_from_a_generator_of_its_own_is_suspected_first(workspace: Path) -> None:
+    drawn = "    net[1].weight.data *= float(numpy.random.default_rng().uniform())\n    return net\n"
+    Path("me.py").write_text("import numpy\n" + OWN.replace("return nn", "net = nn") + drawn)
+    result = run("train", *RECIPE, "--model", "me.py:net", "--stop-at", "2", "--workers", "2", "--run", "run")
+    assert result.returncode == 0, result.stderr
+    assert "so suspect random numbers that me.py:net draws from a generator of its own" in result.stderr

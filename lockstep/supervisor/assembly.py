@@ -49,7 +49,7 @@ def _own_code(plan: Plan) -> OwnCode:
     """Without the metric, which no bit of the weights depends on."""
     names = {role: references.short(name) for role, name in inputs.own_code(plan.recipe).items() if role != "metric"}
     changed = inputs.changed(inputs.read(plan.directory.read_json("environment.json")))
-    return OwnCode(changed=tuple(name for role, name in names.items() if role in changed))
+    return OwnCode(tuple(names.values()), tuple(name for role, name in names.items() if role in changed))
 
 
 def _evaluated(plan: Plan) -> int:

@@ -18,6 +18,7 @@ class Probe:
 class OwnCode:
     """The user's own functions that the probe calls."""
 
+    names: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     """Those whose files are not what they were when the run began."""
 
@@ -33,9 +34,20 @@ def describe_difference(mine: Probe, runs: Probe, code: OwnCode) -> str:
     keys = [key for key in (*runs.facts, *mine.facts) if mine.facts.get(key) != runs.facts.get(key)]
     changed = [f"the code of {name} has changed since the run began" for name in code.changed]
     if not keys and not changed:
-        return "everything that is known of it is the same, so suspect its data files, a library or the hardware"
+        return f"everything that is known of it is the same, so suspect {_suspects(code)}"
     facts = [f"{key} is {mine.facts.get(key)} there and {runs.facts.get(key)} here" for key in dict.fromkeys(keys)]
     return ", ".join([*changed, *facts])
+
+
+def _suspects(code: OwnCode) -> str:
+    """The likeliest first."""
+    others = "its data files, a library or the hardware"
+    if not code.names:
+        return others
+    return (
+        f"random numbers that {' or '.join(code.names)} draws from a generator of its own (use the global ones of "
+        f"torch, numpy or `random`, which are seeded), a change in what it imports, {others}"
+    )
 
 
 def advice(code: OwnCode) -> str:
