@@ -16,6 +16,7 @@ from typing import Any, Literal
 from lockstep import (
     checkpoint,
     deletion,
+    lengths,
     moving,
     owncode,
     runcode,
@@ -31,7 +32,7 @@ from lockstep.engines import ENGINES
 from lockstep.errors import JobError, UserError
 from lockstep.follow import follow
 from lockstep.inputs import Inputs
-from lockstep.planning import opened, plan_of
+from lockstep.planning import length_of, opened, plan_of
 from lockstep.predict import Guess, Prediction, predict
 from lockstep.progress import Display, Silent
 from lockstep.rank import take_part
@@ -48,6 +49,7 @@ from lockstep.request import (
 )
 from lockstep.result import Run
 from lockstep.rundirectory import RunDirectory
+from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
 from lockstep.settings import ignored
 from lockstep.steering import command
@@ -183,6 +185,7 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         asked = runcode.with_names_of_same(asked, directory.path)
         for sentence in ignored(with_length(recipe, request), asked):
             display.note(sentence)
+    began = recipe
     recipe = with_length(recipe, request)
     check_recipe(recipe)
     job = resolve_job(request, recipe, stored_job)
@@ -203,6 +206,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             )
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
+        if plan.first_step < plan.last_step and (note := _new_length(plan, began)) is not None:
+            display.note(note)
         if plan.first_step < plan.last_step and plan.dataset.overlap is not None:  # older versions let it begin
             display.note(plan.dataset.overlap)
         if plan.first_step < plan.last_step and stored_job.listen is not None and job.listen is None:
@@ -210,6 +215,11 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
         with directory.writing():
             _write_description(plan, recipe)
         return _supervise(plan, display)
+
+
+def _new_length(plan: Plan, began: Recipe) -> str | None:
+    before, num_samples = length_of(scaled(began), plan.dataset), len(plan.dataset.train)
+    return lengths.describe_change(plan.recipe, before, plan.num_steps, plan.first_step, num_samples)
 
 
 def _write_description(plan: Plan, asked: Recipe) -> None:

@@ -76,6 +76,14 @@ def course(given: tuple[Inputs, ...], kind: str, name: str) -> tuple[tuple[int, 
     return tuple(found)
 
 
+def changed(given: tuple[Inputs, ...]) -> list[str]:
+    """What of the code is not what it was when the run began, by what it is for; nothing where that is not known."""
+    if not given or given[0].step > 0:
+        return []
+    first, last = given[0].code, given[-1].code
+    return [role for role, checksum in last.items() if first.get(role, checksum) != checksum]
+
+
 def comparable(given: tuple[Inputs, ...]) -> list[dict[str, Any]]:
     """What runs that differ in the seed alone have in common: not the samples that were drawn by it."""
     plain = to_plain(given)

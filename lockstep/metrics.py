@@ -1,8 +1,8 @@
 """`metrics.jsonl`: one JSON object per line, written by the supervisor alone and readable while it grows.
 
-The first line of every session says `{"kind": "start", "version": 1, "step": s}`: rows of an earlier session beyond
-step s are those of steps that were done again, and `read` leaves them out. A row of kind `rollback` says the same when
-a session goes back to a verified state.
+The first line of every session says `{"kind": "start", "version": 1, "step": s, "num_steps": n}`: rows of an earlier
+session beyond step s are those of steps that were done again, and `read` leaves them out. A row of kind `rollback` says
+the same when a session goes back to a verified state.
 
 A line that is no row, being torn, or lacks what a row of its kind has (`lockstep.rows`), is passed over.
 
@@ -49,12 +49,13 @@ def now() -> float:
 class MetricsFile:
     """Appends rows; each is one write, so that a reader never sees half of one but at the very end."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path, step: int, num_steps: int | None = None) -> None:
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file = path.open("a", buffering=1)
         if torn:
             self._file.write("\n")
-        self.write({"kind": "start", "version": FORMAT_VERSION, "step": step})
+        length = {} if num_steps is None else {"num_steps": num_steps}
+        self.write({"kind": "start", "version": FORMAT_VERSION, "step": step, **length})
 
     def write(self, row: Row) -> None:
         self._file.write(strictjson.dumps({**row, "time": row.get("time", now())}) + "\n")

@@ -29,6 +29,14 @@ def opened(recipe: Recipe) -> Dataset:
     return dataset
 
 
+def length_of(recipe: Recipe, dataset: Dataset) -> int:
+    """In steps, of a recipe whose scale is worked in."""
+    if recipe.steps is not None:
+        return recipe.steps
+    assert recipe.epochs is not None
+    return steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
+
+
 def plan_of(
     recipe: Recipe,
     job: Job,
@@ -45,10 +53,7 @@ def plan_of(
     recipe = scaled(recipe)
     stored = description.from_plain(directory.read_json("dataset.json"))
     recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))
-    num_steps = recipe.steps
-    if num_steps is None:
-        assert recipe.epochs is not None
-        num_steps = steps_of_epochs(recipe.epochs, len(dataset.train), recipe.global_batch)
+    num_steps = length_of(recipe, dataset)
     if not directory.exists() or (request.steps, request.epochs) != (None, None):  # otherwise it goes on as it began
         check_course(recipe, num_steps, len(dataset.train))
     if request.stop_at is not None and request.stop_at > num_steps:

@@ -54,7 +54,7 @@ NEEDED: dict[str, dict[str, Kind]] = {
 MAY_HAVE: dict[str, Kind] = {
     **STEP,
     **dict.fromkeys(("loss", "lr", "top1", "top5", "steps_per_second", "images_per_second", "sent_bytes"), _number),
-    **dict.fromkeys(("workers", "recomputed_leaves"), _whole),
+    **dict.fromkeys(("workers", "recomputed_leaves", "num_steps"), _whole),
     "metric": _text,
     "joined": _list,
 }

@@ -58,3 +58,10 @@ def test_own_code_is_what_the_recipe_names_and_nothing_of_a_script() -> None:
     recipe = Recipe(name="", loss="/x/own.py:loss", metric="package.module:metric")
     assert inputs.own_code(recipe) == {"loss": "/x/own.py:loss", "metric": "package.module:metric"}
     assert inputs.own_code(replace(recipe, script=Script(path="x.py"))) == {}
+
+
+def test_code_has_changed_if_it_is_not_that_of_the_beginning() -> None:
+    assert inputs.changed((FIRST, EDITED)) == ["model"]
+    assert inputs.changed((FIRST,)) == []
+    assert inputs.changed((FIRST, EDITED, replace(FIRST, step=12))) == [], "it was brought back"
+    assert inputs.changed((EDITED,)) == [], "an older version had begun it"

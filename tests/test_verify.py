@@ -123,3 +123,35 @@ def test_a_run_is_not_continued_with_other_arithmetic_unless_that_is_allowed(
     assert mixed.returncode == 0, mixed.stderr
     assert "this digest is not the recipe's" in mixed.stdout
     assert json.loads(Path("runs/run/environment.json").read_text())["mixed"][0]["worker"] == 0
+
+
+OWN = """
+import math
+
+from torch import nn
+
+def net(num_classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(image_shape), 8), nn.ReLU(), nn.Linear(8, num_classes))
+"""
+
+
+def test_a_run_whose_code_was_edited_is_not_continued_and_the_code_is_named(workspace: Path) -> None:
+    Path("me.py").write_text(OWN)
+    first = run("train", *RECIPE, "--model", "me.py:net", "--stop-at", "4", "--workers", "1", "--run", "run")
+    assert first.returncode == 0, first.stderr
+    Path("me.py").write_text(OWN.replace("ReLU", "GELU"))
+    for _ in range(2):  # that it was tried is no reason to say something else
+        refused = run("resume", "run", "--stop-at", "6")
+        assert refused.returncode == 2
+        assert "the code of me.py:net has changed since the run began; bring the old code back, " in refused.stderr
+        assert "suspect" not in refused.stderr
+    Path("me.py").write_text(OWN)
+    assert run("resume", "run", "--stop-at", "6").returncode == 0
+
+
+def test_a_model_that_draws_from_a_generator_of_its_own_is_suspected_first(workspace: Path) -> None:
+    drawn = "    net[1].weight.data *= float(numpy.random.default_rng().uniform())\n    return net\n"
+    Path("me.py").write_text("import numpy\n" + OWN.replace("return nn", "net = nn") + drawn)
+    result = run("train", *RECIPE, "--model", "me.py:net", "--stop-at", "2", "--workers", "2", "--run", "run")
+    assert result.returncode == 0, result.stderr
+    assert "so suspect random numbers that me.py:net draws from a generator of its own" in result.stderr

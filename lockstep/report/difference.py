@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lockstep import inputs, metrics, provenance, references, runcode, strategies
+from lockstep import inputs, lengths, metrics, provenance, references, runcode, strategies
 from lockstep.config import Job, Recipe
 from lockstep.inputs import Inputs
 from lockstep.rundirectory import RunDirectory
@@ -37,6 +37,7 @@ class Record:
     is_mixed: bool
     inputs: tuple[Inputs, ...] = ()
     """Which data and which code of the user's own; nothing in older runs."""
+    lengths: lengths.Course = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def read(directory: RunDirectory) -> Record:
         digests={int(row["step"]): str(row["digest"]) for row in rows if _is_digest(row)},
         is_mixed=bool(environment.get("mixed")),
         inputs=inputs.read(environment),
+        lengths=lengths.course(rows),
     )
 
 
@@ -117,7 +119,7 @@ Course = tuple[tuple[int, str], ...]
 
 
 def _given(first: Record, second: Record) -> Iterator[tuple[str, Course | None, Course | None]]:
-    """Data and code of the user's own, and what both runs know of each."""
+    """Data, code of the user's own and lengths, and what both runs know of each."""
 
     def both(kind: str, name: str) -> tuple[Course | None, Course | None]:
         return inputs.course(first.inputs, kind, name), inputs.course(second.inputs, kind, name)
@@ -127,6 +129,17 @@ def _given(first: Record, second: Record) -> Iterator[tuple[str, Course | None, 
         yield "the mean image", *both("data", "mean_image")
     for role, name in _own_code(first, second).items():
         yield f"the code of {name}", *both("code", role)
+    if any(len(one.lengths) > 1 and _follows_length(one) for one in (first, second)):
+        yield "the length in steps", _lengths(first), _lengths(second)
+
+
+def _follows_length(record: Record) -> bool:
+    return lengths.is_followed(record.recipe) or strategies.bits(record.job) == "own"
+
+
+def _lengths(record: Record) -> Course | None:
+    known = tuple((step, str(length)) for step, length in record.lengths if length is not None)
+    return known if known and len(known) == len(record.lengths) else None
 
 
 def _own_code(first: Record, second: Record) -> dict[str, str]:

@@ -19,7 +19,8 @@ def check_probes(machine: Machine, ids: list[int]) -> list[e.Action]:
         mine = machine.workers[id_].probe
         if machine.probe is None or mine is None or mine.digest == machine.probe.digest:
             continue
-        what, is_guest = probes.describe_difference(mine, machine.probe), bool(machine.workers[id_].host)
+        what = probes.describe_difference(mine, machine.probe, machine.own_code)
+        is_guest = bool(machine.workers[id_].host)
         if machine.allow_mixed:
             actions += [
                 machine.record("mixed", worker=id_, what=what),
@@ -28,10 +29,7 @@ def check_probes(machine: Machine, ids: list[int]) -> list[e.Action]:
             continue
         actions += refuse(machine, id_, f"it computes other bits than this run: {what}")
         if not machine.workers and not is_guest:
-            sentence = (
-                f"worker {id_} computes other bits than this run: {what}; train it where it began, start a new "
-                "run, or give --allow-mixed and lose the promise of one digest"
-            )
+            sentence = f"worker {id_} computes other bits than this run: {what}; {probes.advice(machine.own_code)}"
             return actions + machine.end(e.Outcome("failed", None, sentence, id_, user=True))
     return actions
 

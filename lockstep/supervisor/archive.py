@@ -69,8 +69,8 @@ class Archive:
         self._marks: dict[str, bool] = {}
 
     @contextlib.asynccontextmanager
-    async def opened(self, recipe: Recipe, job: Job) -> AsyncIterator[None]:
-        """For as long as the job runs. Whoever does not open it writes nothing."""
+    async def opened(self, recipe: Recipe, job: Job, num_steps: int | None = None) -> AsyncIterator[None]:
+        """For as long as the job runs, whose length is `num_steps`. Whoever does not open it writes nothing."""
         checkpoint.remove_leftovers(self._directory.checkpoints)
         listed = self._directory.read_json("checkpoints.json") or {}
         self._good = [old for old in listed.get("checkpoints", []) if old["step"] <= self._first_step]
@@ -79,7 +79,7 @@ class Archive:
         before = metrics.read(self._directory.metrics)
         self.broken = {row["image"] for row in before if row.get("kind") == "broken"}
         with self._directory.writing():
-            self._metrics = MetricsFile(self._directory.metrics, self._first_step)
+            self._metrics = MetricsFile(self._directory.metrics, self._first_step, num_steps)
         session = Session(self._directory, self._first_step, to_plain(recipe, job)["recipe"])
         self._loggers = Channels(names_of(job), session, self._note_from_thread(asyncio.get_running_loop()))
         self._restore(before)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lockstep import strategies
+from lockstep import inputs, references, strategies
 from lockstep.engines import ENGINES
 from lockstep.goal import own_goal
 from lockstep.supervisor.archive import stored_probe
 from lockstep.supervisor.machine import Machine
 from lockstep.supervisor.observer import Observer
 from lockstep.supervisor.plan import Plan
+from lockstep.supervisor.probes import OwnCode
 from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
 from lockstep.supervisor.verification import Verification
@@ -37,10 +38,18 @@ def machine(plan: Plan, secret: str) -> Machine:
         watch=Watch(job.patience),
         verification=Verification(plan.first_step) if job.verify_every and trains else None,
         probe=stored_probe(plan.directory) if trains else None,
+        own_code=_own_code(plan),
         allow_mixed=job.allow_mixed,
         rounds=strategies.rounds(job, plan.num_steps),
         observer=Observer(plan.num_evaluation_leaves) if plan.has_evaluator else None,
     )
+
+
+def _own_code(plan: Plan) -> OwnCode:
+    """Without the metric, which no bit of the weights depends on."""
+    names = {role: references.short(name) for role, name in inputs.own_code(plan.recipe).items() if role != "metric"}
+    changed = inputs.changed(inputs.read(plan.directory.read_json("environment.json")))
+    return OwnCode(tuple(names.values()), tuple(name for role, name in names.items() if role in changed))
 
 
 def _evaluated(plan: Plan) -> int:

@@ -25,7 +25,7 @@ from lockstep.supervisor import events as e
 from lockstep.supervisor.forming import NO_STATE, Forming, Promise, form
 from lockstep.supervisor.ground import Ground
 from lockstep.supervisor.observer import Observer
-from lockstep.supervisor.probes import Probe
+from lockstep.supervisor.probes import OwnCode, Probe
 from lockstep.supervisor.roster import Losses, Roster, Streak
 from lockstep.supervisor.saving import Saving
 from lockstep.supervisor.scores import Scores
@@ -52,6 +52,7 @@ class Machine(Roster):
     """None if nothing is verified."""
     probe: Probe | None = None
     """What every worker must compute; None until the first generation decides it."""
+    own_code: OwnCode = field(default_factory=OwnCode)
     allow_mixed: bool = False
     """Whether workers whose arithmetic differs may take part."""
     max_rapid_deaths: int = 4

@@ -81,7 +81,8 @@ class Supervisor:
     async def run(self) -> Result:
         plan = self._plan
         self._display.start(launching.title(plan), plan.first_step, plan.last_step)
-        files = contextlib.nullcontext() if plan.evaluate_only else self._archive.opened(plan.recipe, plan.job)
+        archive = self._archive.opened(plan.recipe, plan.job, plan.num_steps)
+        files = contextlib.nullcontext() if plan.evaluate_only else archive
         with aside.heard(self.on_signal):
             async with files:
                 await self._work()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from lockstep import cli, differences, injection
-from lockstep.config import Job
+from lockstep.config import Job, Schedule
 from lockstep.differences import Difference
 from lockstep.recipes import RECIPES
-from lockstep.report.difference import Record, causes, parting
+from lockstep.report.difference import Record, causes, parting, unrecorded
 from lockstep.rerun import Found
 from tests.conftest import RECIPE, run
 
@@ -98,6 +98,31 @@ def test_if_nothing_differs_the_run_that_computed_wrongly_is_named(here: Path) -
     assert again.startswith("Done again from step 16 on this machine, both give ")
     assert again.endswith("what one has recorded, and the other has computed something else.")
     assert verdict.startswith("Nothing that the bits depend on differs: this is a bug in Lockstep, or the hardware")
+
+
+def test_a_resume_with_another_length_is_a_cause_where_the_schedule_follows_it(here: Path) -> None:
+    shutil.copytree("runs/one", "runs/longer", dirs_exist_ok=True)
+    resumed = run("resume", "longer", "--steps", "26")
+    assert "the result is not that of a run of 26 steps from the start" in resumed.stderr
+    assert "from the start" not in run("resume", "longer").stderr
+    assert run("train", "runs/longer", "--run", "at-once").returncode == 0
+    result = run("diff", "longer", "at-once", "--recorded")
+    assert result.returncode == 1, result.stderr
+    assert result.stdout.splitlines()[-2:] == [
+        "Of what the bits depend on, this differs:",
+        "  the length in steps: '24, from step 24 on 26' and '26'",
+    ]
+
+
+def test_a_length_is_a_cause_only_where_it_counts_and_unknown_if_an_older_version_has_not_recorded_it() -> None:
+    recipe = RECIPES["demo"]()
+    whole = Record("whole", recipe, Job(workers=1), {}, {}, False, lengths=((0, 14),))
+    resumed = replace(whole, lengths=((0, 12), (12, 14)))
+    assert [cause.what for cause in causes(whole, resumed)] == ["the length in steps"]
+    constant = replace(recipe, schedule=Schedule(name="constant"))
+    assert causes(replace(whole, recipe=constant), replace(resumed, recipe=constant)) == []
+    assert "the length in steps" in unrecorded(whole, replace(whole, lengths=((0, None), (12, None))))
+    assert "the length in steps" not in unrecorded(whole, replace(whole, lengths=((0, None),)))
 
 
 def test_only_what_was_recorded_and_data_that_have_gone(here: Path) -> None:
