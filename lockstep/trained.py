@@ -35,7 +35,7 @@ class Trained:
     step: int
 
 
-def load(run: str, wanted: str | None, display: Display) -> Trained:
+def load(run: str, wanted: str | int | None, display: Display) -> Trained:
     """The model of a checkpoint: of the newest good one, or the one that `wanted` says ("best", "last" or a step)."""
     directory = rundirectory.existing(run)
     recipe, _ = directory.read_config()
