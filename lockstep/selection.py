@@ -33,7 +33,7 @@ def pinned(directory: RunDirectory, wanted: str | int | None, display: Display) 
 
 def _step_of(directory: RunDirectory, wanted: object) -> int | None:
     """The step that `--checkpoint` says; None for the newest."""
-    if isinstance(wanted, Integral) and not isinstance(wanted, bool) and wanted >= 0:  # NumPy's too
+    if not isinstance(wanted, bool) and isinstance(wanted, Integral) and int(wanted) >= 0:  # NumPy's too
         return int(wanted)
     if not isinstance(wanted, str | None):
         raise UserError(f"--checkpoint takes {CHOICES}, not {wanted!r}")
