@@ -211,6 +211,20 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert not list(workspace.glob("runs/*"))
 
 
+@pytest.mark.parametrize(
+    "text", ["def mine():\n    return deeper()\ndef deeper():\n    return {}['key']\n", "1 / 0\ndef mine(): ..."]
+)
+def test_what_a_function_of_data_raises_is_shown_from_that_code_on(workspace: Path, text: str) -> None:
+    (workspace / "own.py").write_text(text)
+    with pytest.raises(UserError) as caught:
+        api.train("demo", Request(data="own.py:mine"))
+    first, second, third, *rest = str(caught.value).splitlines()
+    assert first.endswith("own.py:mine cannot be used, because of an error in this code:")
+    assert second.startswith("Traceback")
+    assert f'"{workspace}/own.py", line' in third
+    assert rest[-1] in ("KeyError: 'key'", "ZeroDivisionError: division by zero")
+
+
 FLOATS = """
 import numpy as np
 
