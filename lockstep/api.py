@@ -253,7 +253,7 @@ def _newest(directory: RunDirectory, display: Display, verified: int | None) -> 
 
 
 def evaluate_run(
-    run: str, request: Request | None = None, *, checkpoint: str | None = None, display: Display | None = None
+    run: str, request: Request | None = None, *, checkpoint: str | int | None = None, display: Display | None = None
 ) -> Run:
     """Evaluate a checkpoint of a run once: the newest good one, or the one that `checkpoint` says ("best", "last" or a
     step). Nothing in the run directory changes but logs."""

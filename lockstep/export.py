@@ -21,7 +21,12 @@ Write = Callable[[Trained, dict[str, str], Path], None]
 
 
 def export(
-    run: str, to: str, *, out: str | Path | None = None, checkpoint: str | None = None, display: Display | None = None
+    run: str,
+    to: str,
+    *,
+    out: str | Path | None = None,
+    checkpoint: str | int | None = None,
+    display: Display | None = None,
 ) -> Path:
     """Write the model of a run to a file, `<run>.<suffix>` here if `out` does not say where. `checkpoint` is "best",
     "last" or a step; by default the newest good one is taken, with the moving average of its weights if it has one."""

@@ -4,6 +4,7 @@ lies, and what of it does not go together. How such names are looked up is in `l
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ IMAGES_ONLY = (
     *("crop_padding", "pad_mode", "shift", "flip", "policy", "cutout", "erase", "mixup", "cutmix", "sizes"),
     *("standardize", "mean_image", "mean", "deviation"),
 )
-"""Keys of `data` that mean nothing where inputs are no images; what is there by default is passed over."""
+"""Keys of `data` that mean nothing where inputs are no images."""
+OFF = (0, "none", "zero", (), None)
+"""Values that ask for nothing; False is 0."""
 
 
 def with_absolute_names(recipe: Recipe, base: Path) -> Recipe:
@@ -78,12 +81,18 @@ def check_fit(recipe: Recipe, dataset: Dataset) -> None:
                 "own, as file.py:function"
             )
     _check_crop(recipe.data, dataset)
-    if not dataset.holds_images:
-        for key in IMAGES_ONLY:
-            if getattr(recipe.data, key) != getattr(Data(), key):
-                raise UserError(f"data.{key} is for images in uint8, but the inputs are floats: leave it out")
-        if recipe.evaluation.views != "one":
-            raise UserError("evaluation.views is for images in uint8, but the inputs are floats: leave it out")
+
+
+def for_floats(recipe: Recipe, asked: Collection[str] = ()) -> Recipe:
+    """The recipe where inputs are no images: what it says of images is passed over, and what was `asked` for refused,
+    unless that is to do nothing."""
+    on = [f"data.{key}" for key in IMAGES_ONLY if getattr(recipe.data, key) not in OFF]
+    on += ["evaluation.views"] if recipe.evaluation.views != "one" else []
+    for name in on:
+        if name in asked:
+            raise UserError(f"{name} is for images in uint8, but the inputs are floats: leave it out")
+    usual = {key: getattr(Data(), key) for key in IMAGES_ONLY}
+    return replace(recipe, data=replace(recipe.data, **usual), evaluation=replace(recipe.evaluation, views="one"))
 
 
 def _check_crop(data: Data, dataset: Dataset) -> None:

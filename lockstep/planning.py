@@ -13,7 +13,7 @@ from lockstep.data import description, keys, open_dataset
 from lockstep.data.order import steps_of_epochs
 from lockstep.data.source import Dataset
 from lockstep.errors import UserError
-from lockstep.request import Request, asked_of_data
+from lockstep.request import Request, asked_of_data, names_of_settings
 from lockstep.rundirectory import RunDirectory
 from lockstep.scaling import scaled
 from lockstep.script import describe as scripts
@@ -50,6 +50,8 @@ def plan_of(
         compiler.check(recipe.device)
     dataset = dataset or opened(recipe)
     keys.check_own(recipe.data, asked_of_data(request), dataset.is_framed)
+    if recipe.script is None and not dataset.holds_images:
+        recipe = owncode.for_floats(recipe, names_of_settings(request))
     recipe = scaled(recipe)
     stored = description.from_plain(directory.read_json("dataset.json"))
     recipe = replace(recipe, data=description.with_channels(recipe.data, dataset, stored))

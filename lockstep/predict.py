@@ -50,7 +50,7 @@ def predict(
     images: Sequence[str | Path | Image.Image],
     *,
     top: int = 5,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
     device: str = "auto",
     display: Display | None = None,
 ) -> list[Prediction]:

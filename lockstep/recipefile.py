@@ -49,7 +49,8 @@ def load(name: str, find: Find, above: tuple[Path, ...] = ()) -> Recipe:
 
 def _read(path: Path) -> str:
     if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: a file with a recipe ends in .toml or .json, or is named as file.py:function")
+        what = str(path) if path.exists() else f"there is no run and no file {path}"
+        raise UserError(f"{what}: a file with a recipe ends in .toml or .json, or is named as file.py:function")
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -17,6 +17,8 @@ import pkgutil
 import re
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -103,12 +105,19 @@ def _import(where: str) -> ModuleType:
 
 
 def call(text: str) -> Any:
-    """What a function without parameters returns. An error in the user's code is shown from that code on."""
-    try:
+    """What a function without parameters returns."""
+    with shown_from_there(text):
         function = load(text)
         calling.check_callable(text, function)
         calling.check_needs(text, calling.signature(function))
         return function()
+
+
+@contextmanager
+def shown_from_there(text: str) -> Iterator[None]:
+    """An error in the user's code is shown from that code on."""
+    try:
+        yield
     except UserError:
         raise
     except Exception as error:

@@ -96,7 +96,7 @@ class Run:
         """Where the checkpoints are, the newest last."""
         return sorted(RunDirectory(self.directory).checkpoints.glob("step-*"))
 
-    def load_model(self, checkpoint: str = "last") -> nn.Module:
+    def load_model(self, checkpoint: str | int = "last") -> nn.Module:
         """The trained model on the CPU, as it is evaluated: of the newest checkpoint, the "best", or that of a step."""
         with spelling.respelling():
             return trained.load(f"{self.directory}/", checkpoint, Silent()).model

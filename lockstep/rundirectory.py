@@ -229,6 +229,8 @@ def _not_a_run(run: str, directory: RunDirectory) -> UserError:
     beside = {path.parent.name: path.parent for path in directory.path.parent.glob("*/config.json")}
     close = nearest(directory.path.name, beside)
     hint = f"; did you mean {str(beside[close])!r}?" if close is not None else ""
+    if not directory.path.exists():
+        return UserError(f"there is no run {directory.path}{hint or ': `lockstep runs` lists those that are there'}")
     return UserError(f"{directory.path} is not a run: it has no config.json{hint}")
 
 

@@ -49,7 +49,7 @@ def summaries() -> list[dict[str, Any]]:
 def evaluate(
     run: str | Path | Run,
     *,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
     workers: int | None = None,
     data: str | Path | Callable[..., Any] | None = None,
     **options: Any,
@@ -86,7 +86,7 @@ def predict(
     images: str | Path | Sequence[str | Path | Image.Image],
     *,
     top: int = 5,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
     device: str = "auto",
 ) -> list[dict[str, Any]]:
     """What is in pictures, files or Pillow images: for each one, in their order, `guesses` with name, number and
@@ -103,7 +103,9 @@ def predict(
     return [predictions.to_plain(one) for one in found]
 
 
-def export(run: str | Path | Run, to: str, *, out: str | Path | None = None, checkpoint: str | None = None) -> Path:
+def export(
+    run: str | Path | Run, to: str, *, out: str | Path | None = None, checkpoint: str | int | None = None
+) -> Path:
     """Write the trained model to a file for others, "torch", "safetensors" or "onnx", and say where it is: at `out`, or
     under the run's name here.
 

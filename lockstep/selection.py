@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from lockstep.goal import goal_of, own_goal
 from lockstep.progress import Display
 from lockstep.rundirectory import RunDirectory
 
+CHOICES = "`best`, `last` or the number of a step"
+
 
 @contextmanager
-def pinned(directory: RunDirectory, wanted: str | None, display: Display) -> Iterator[checkpoint.Info]:
+def pinned(directory: RunDirectory, wanted: str | int | None, display: Display) -> Iterator[checkpoint.Info]:
     """The checkpoint that a user asks for; it cannot vanish meanwhile."""
     step = _step_of(directory, wanted)
     with checkpoint.pinned(directory.checkpoints, step) as (found, problems):
@@ -28,8 +31,12 @@ def pinned(directory: RunDirectory, wanted: str | None, display: Display) -> Ite
         yield found
 
 
-def _step_of(directory: RunDirectory, wanted: str | None) -> int | None:
+def _step_of(directory: RunDirectory, wanted: object) -> int | None:
     """The step that `--checkpoint` says; None for the newest."""
+    if not isinstance(wanted, bool) and isinstance(wanted, Integral) and int(wanted) >= 0:  # NumPy's too
+        return int(wanted)
+    if not isinstance(wanted, str | None):
+        raise UserError(f"--checkpoint takes {CHOICES}, not {wanted!r}")
     if wanted is None or wanted == "last":
         return None
     if wanted == "best":
@@ -40,7 +47,7 @@ def _step_of(directory: RunDirectory, wanted: str | None) -> int | None:
     if not wanted.isdecimal():
         close = nearest(wanted, ("best", "last"))
         hint = f": did you mean {close!r}?" if close is not None else ""
-        raise UserError(f"--checkpoint takes `best`, `last` or the number of a step, not {wanted!r}{hint}")
+        raise UserError(f"--checkpoint takes {CHOICES}, not {wanted!r}{hint}")
     return int(wanted)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lockstep import checkpoint, generators, models, rundirectory, selection
+from lockstep import checkpoint, generators, models, owncode, rundirectory, selection
 from lockstep.config import Recipe
 from lockstep.data import description, open_dataset
 from lockstep.data.description import Description
@@ -35,12 +35,14 @@ class Trained:
     step: int
 
 
-def load(run: str, wanted: str | None, display: Display) -> Trained:
+def load(run: str, wanted: str | int | None, display: Display) -> Trained:
     """The model of a checkpoint: of the newest good one, or the one that `wanted` says ("best", "last" or a step)."""
     directory = rundirectory.existing(run)
     recipe, _ = directory.read_config()
     selection.refuse_script(recipe, directory)
     described = describe(directory, recipe)
+    if not described.holds_images:
+        recipe = owncode.for_floats(recipe)
     models.check_model(recipe.model)
     with generators_kept(), selection.pinned(directory, wanted, display) as info:
         model = models.build(recipe.model, described.num_classes, described.image_shape)

@@ -74,8 +74,8 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         (["train", "demo", "--patience", "-1"], "--patience takes a positive number of seconds, not -1"),
         (["train", "demo", "--patience", "nan"], "--patience takes a positive number of seconds, not nan"),
         (["resume", "last"], "there is no run"),
-        (["evaluate", "nothing"], "is not a run"),
-        (["digest", "nothing"], "is not a run"),
+        (["evaluate", "nothing"], "there is no run runs/nothing: `lockstep runs` lists"),
+        (["digest", "nothing"], "there is no run runs/nothing: `lockstep runs` lists"),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",
 )

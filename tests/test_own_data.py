@@ -12,7 +12,10 @@ import torch
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lockstep import checkpoint, cli, metrics
+from lockstep import api, checkpoint, cli, export, metrics, trained
+from lockstep.errors import UserError
+from lockstep.progress import Silent
+from lockstep.request import Request
 from lockstep.result import Run
 from tests.conftest import REPOSITORY, Command, digest_in, run
 from tests.data.test_own import DRAWING
@@ -206,3 +209,67 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert sentence in shown.splitlines()[-1]
     assert "Traceback" not in shown
     assert not list(workspace.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    "text", ["def mine():\n    return deeper()\ndef deeper():\n    return {}['key']\n", "1 / 0\ndef mine(): ..."]
+)
+def test_what_a_function_of_data_raises_is_shown_from_that_code_on(workspace: Path, text: str) -> None:
+    (workspace / "own.py").write_text(text)
+    with pytest.raises(UserError) as caught:
+        api.train("demo", Request(data="own.py:mine"))
+    first, second, third, *rest = str(caught.value).splitlines()
+    assert first.endswith("own.py:mine cannot be used, because of an error in this code:")
+    assert second.startswith("Traceback")
+    assert f'"{workspace}/own.py", line' in third
+    assert rest[-1] in ("KeyError: 'key'", "ZeroDivisionError: division by zero")
+
+
+FLOATS = """
+import numpy as np
+
+def floats():
+    images = np.linspace(-1, 1, 60 * 3 * 16 * 16, dtype=np.float32).reshape(60, 3, 16, 16)
+    labels = np.arange(60) % 10
+    return (images[:40], labels[:40]), (images[40:], labels[40:])
+"""
+OF_IMAGES = """
+base = "demo"
+[data]
+source = "own.py:floats"
+crop_padding = 3
+flip = false
+policy = "trivial"
+mixup = 0.2
+sizes = [[1, 8]]
+standardize = "channel"
+mean = [1.0]
+deviation = [1.0]
+[evaluation]
+views = "mirror"
+"""
+SHORT = ["--steps", "2", "--batch-size", "16", "--workers", "1", "--set", "evaluation.leaf_batch=10"]
+OFF = ["crop_padding=0", "flip=false", "policy=none", "mixup=0", "sizes=[]", "standardize=none"]
+
+
+def test_what_a_recipe_says_of_images_is_passed_over_where_there_are_floats(lockstep: Command, workspace: Path) -> None:
+    """And to ask for none of it is no mistake: all of it is the same training."""
+    (workspace / "own.py").write_text(FLOATS)
+    (workspace / "images.toml").write_text(OF_IMAGES)
+    off = [word for one in OFF for word in ("--set", f"data.{one}")]
+    digests = {
+        digest_in(lockstep("train", "demo", "--data", "own.py:floats", *SHORT)),
+        digest_in(lockstep("train", "demo", "--data", "own.py:floats", *SHORT, *off, "--run", "off")),
+        digest_in(lockstep("train", "images.toml", *SHORT, "--run", "images")),
+        digest_in(lockstep("resume", "images")),
+    }
+    assert len(digests) == 1
+    assert lockstep("evaluate", "images", "--workers", "1").returncode == 0
+    assert json.loads(export.metadata(trained.load("images", None, Silent()))["image_shape"]) == [3, 16, 16]
+
+
+@pytest.mark.parametrize("asked", ["data.crop_padding=4", "data.flip=true", "data.standardize=image"])
+def test_what_is_for_images_is_refused_where_there_are_floats_if_it_is_asked_for(workspace: Path, asked: str) -> None:
+    (workspace / "own.py").write_text(FLOATS)
+    with pytest.raises(UserError, match=f"^{asked.partition('=')[0]} is for images in uint8, but the inputs are"):
+        api.train("demo", Request(data="own.py:floats", settings=[asked]))

@@ -181,6 +181,8 @@ def test_what_is_wrong_with_a_file_is_said(workspace: Path, name: str, text: str
     ("name", "sentence"),
     [
         ("wide.tml/", "wide.tml: a file with a recipe ends in .toml or .json"),
+        ("runs/nosuch", "there is no run and no file runs/nosuch: a file with a recipe ends in .toml or .json"),
+        ("./there.yaml", "there.yaml: a file with a recipe ends in .toml or .json"),
         ("./wide.yaml", "ends in .toml or .json"),
         ("wid.toml", "there is no file wid.toml: did you mean 'wide.toml'?"),
         ("empty", "is a directory, and not that of a run"),
@@ -190,6 +192,7 @@ def test_what_is_wrong_with_a_file_is_said(workspace: Path, name: str, text: str
 )
 def test_a_file_that_is_none(workspace: Path, name: str, sentence: str) -> None:
     Path("wide.toml").write_text("")
+    Path("there.yaml").write_text("")
     Path("empty").mkdir()
     Path("binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError) as raised:

@@ -56,7 +56,7 @@ def test_runs_are_counted_back_from_the_last(run: str, name: str) -> None:
     [
         ("last~3", "there is no run last~3: there are 3 runs in runs/, and the oldest is last~2"),
         ("demo-2x", "unknown run 'demo-2x': did you mean 'demo-2'?"),
-        ("runs/demo-2x", "runs/demo-2x is not a run: it has no config.json; did you mean 'runs/demo-2'?"),
+        ("runs/demo-2x", "there is no run runs/demo-2x; did you mean 'runs/demo-2'?"),
         ("Last", "unknown run 'Last': did you mean 'last'?"),
         ("LAST~1", "unknown run 'LAST~1': did you mean 'last~1'?"),
         ("lst", "unknown run 'lst': did you mean 'last'?"),

@@ -66,6 +66,16 @@ def test_a_run_is_evaluated_on_data_of_a_function(workspace: Path) -> None:
         runs.evaluate("run", data=halves())
 
 
+def test_a_checkpoint_is_chosen_by_a_step_as_a_number(workspace: Path) -> None:
+    made = lockstep.train(tiny_recipe(), workers=1, data="shapes", run="run", steps=1, progress=False)
+    assert runs.evaluate(made, checkpoint=1, workers=1) | {"time": 0} == runs.evaluate(made, workers=1) | {"time": 0}
+    picture = Image.new("RGB", (32, 32))
+    assert runs.predict(made, [picture], checkpoint=1) == runs.predict(made, [picture], checkpoint="1")
+    assert runs.export(made, "torch", checkpoint=1).is_file()
+    steps = np.array(made.evaluations["step"])
+    assert sorted(made.load_model(steps[-1]).state_dict()) == sorted(made.load_model().state_dict())
+
+
 def test_a_run_that_cannot_be_read_is_a_warning(workspace: Path) -> None:
     directory = workspace / "runs/broken"
     directory.mkdir(parents=True)
@@ -81,6 +91,10 @@ def test_mistakes_are_told_with_the_names_of_arguments(workspace: Path) -> None:
     for mistake, sentence in (
         (lambda: runs.evaluate(made, workers=9), r"take workers=\d or fewer, or more leaves"),
         (lambda: runs.evaluate(made, checkpoint="beste"), "^checkpoint takes"),
+        (lambda: runs.evaluate(made, checkpoint=-1), "^checkpoint takes .* the number of a step, not -1$"),
+        (lambda: runs.predict(made, [picture], checkpoint=7), "has no checkpoint of step 7: there are 1$"),
+        (lambda: runs.export(made, "torch", checkpoint=True), "^checkpoint takes .* not True$"),  # no step 1
+        (lambda: made.load_model(1.0), "^checkpoint takes .* not 1.0$"),  # type: ignore[arg-type]
         (lambda: runs.predict(made, [picture], top=0), "^top takes a number"),
         (lambda: runs.export(made, "torch", out=there), "choose another name with out$"),
         (lambda: runs.compare(made, top1=90), "^top1 takes a fraction"),

@@ -15,7 +15,8 @@ from lockstep import runs
 from lockstep.cli import parser
 from lockstep.progress import Silent
 from lockstep.request import Request
-from lockstep.spelling import ARGUMENTS, Respelling, respelt
+from lockstep.spelling import ARGUMENTS, IRREGULAR, Respelling, respelt
+from tests.conftest import REPOSITORY
 
 COMMANDS = ("train", "resume", "evaluate", "predict", "export", "compare", "diff", "runs")
 """Those that there are in Python too."""
@@ -103,3 +104,8 @@ def test_mistakes_in_python_are_told_with_the_names_of_arguments(
         lockstep.train("demo", progress=False, **options)
     assert "--" not in str(raised.value)
     assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("option", [*IRREGULAR, "no-replace", "no-tensorboard"])
+def test_the_page_about_python_tells_every_option_that_has_another_name(option: str) -> None:
+    assert f"`--{option}`" in (REPOSITORY / "docs/python.md").read_text()

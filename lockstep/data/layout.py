@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lockstep.data import official, paths
 from lockstep.data.convert import format_of, mapped, unpacked
+from lockstep.data.layouts import is_image
 from lockstep.data.official import NAMES
 from lockstep.data.records import KINDS, File, Kind
 from lockstep.errors import UserError
@@ -116,7 +117,17 @@ def _nothing_in(directory: Path, title: str, kind: Kind) -> UserError:
                 f"{title} holds {other.title}, but {kind.title} is wanted: give {kind.title}'s files with --data, or a "
                 f"recipe for {other.title} (--set data.source={other.source})"
             )
+    if _holds_folders_of_images(directory):
+        return UserError(
+            f"{title} holds folders of images, and this recipe reads {kind.title}: give a recipe for large images, "
+            "such as imagenet-resnet50"
+        )
     return UserError(
         f"{title} holds no {NAMES[kind].wanted[0]}: give the directory or the archive of {kind.title}, or download it "
         f"with `lockstep data get {kind.source} DIR`"
     )
+
+
+def _holds_folders_of_images(directory: Path) -> bool:
+    """A folder for each class, perhaps below `train/`: no deeper, since whatever was named may be large."""
+    return any(is_image(path.name) for depth in ("*/*", "*/*/*") for path in directory.glob(depth))

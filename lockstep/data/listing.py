@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from lockstep.data import paths
-from lockstep.data.layouts import base_name, folders, is_image
+from lockstep.data.layouts import IMAGE_SUFFIXES, base_name, folders, is_image
 from lockstep.data.layouts.folders import Listed
 from lockstep.data.layouts.tars import NO_PACKED, PACKED
 from lockstep.data.layouts.tfrecord import is_tfrecord
@@ -224,4 +224,7 @@ def _nothing(found: Sequence[Object], where: str) -> UserError:
     packed = [one.url for one in found if one.url.lower().endswith(PACKED)]
     if packed:
         return UserError(f"{packed[0]}: {NO_PACKED}")
-    return UserError(f"{where} holds neither tars nor TFRecords nor images: give the directory or the URL of some")
+    endings = ", ".join(IMAGE_SUFFIXES)
+    return UserError(
+        f"{where} holds neither tars nor TFRecords nor images ({endings}): give the directory or the URL of some"
+    )

@@ -227,12 +227,13 @@ def parts_of(data: Data, seed: int, returned: Sequence[Any] | None = None) -> di
 
 def _called(data: Data, seed: int) -> tuple[Sequence[Any], bool]:
     """What the function returns, and whether it draws, as for a random split: then the same in every process."""
-    function = references.load(data.source)
+    with references.shown_from_there(data.source):
+        function = references.load(data.source)
     calling.check_callable(data.source, function)
     taken = calling.signature(function)
     calling.check_needs(data.source, taken, GIVEN)
     wanted = {} if taken is None else taken.parameters
-    with generators.kept():
+    with generators.kept(), references.shown_from_there(data.source):
         generators.seed(philox.sample_seed(seed, "function", 0, 0))
         seeded = generators.states()
         found = calling.call(data.source, function, {name: getattr(data, name) for name in GIVEN if name in wanted})

@@ -284,3 +284,11 @@ def test_records_are_read_without_a_copy_of_their_own(tmp_path: Path) -> None:
     assert isinstance(records, np.memmap)
     assert not records.flags.owndata
     assert not records.flags.writeable
+
+
+@pytest.mark.parametrize("picture", ["cat/1.png", "train/cat/1.JPG"])
+def test_folders_of_images_need_a_recipe_for_them(tmp_path: Path, picture: str) -> None:
+    (tmp_path / picture).parent.mkdir(parents=True)
+    (tmp_path / picture).touch()
+    with pytest.raises(UserError, match=r"folders of images, and this recipe reads CIFAR-10: .* imagenet-resnet50$"):
+        open_dataset(Data(source="cifar10", path=str(tmp_path)), 0)

@@ -100,8 +100,8 @@ def test_parts_that_are_not_there(tmp_path: Path) -> None:
         opened(write(tmp_path / "other", "val/a/1.JPEG"))
     with pytest.raises(UserError, match="holds a validation set and no training set"):
         opened("s3://bucket/other", Elsewhere(tmp_path))
-    with pytest.raises(UserError, match="holds neither tars nor TFRecords nor images"):
-        opened(write(tmp_path / "nothing", "a.txt"))
+    with pytest.raises(UserError, match=r"tars nor TFRecords nor images \(\.jpg, \.jpeg, \.png\): give"):
+        opened(write(tmp_path / "nothing", "a/1.webp"))
 
 
 def test_a_file_that_comes_or_goes_is_noticed(tmp_path: Path) -> None:
