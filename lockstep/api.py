@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,7 +85,9 @@ def train(
     take_part(request.engine)
     recipe = resolve(find_recipe(recipe) if isinstance(recipe, str) else recipe, request)
     if isinstance(asked, str) and recipe.script is not None:
-        raise UserError(f"{asked} is the run of a script: start it with `lockstep launch {recipe.script.path}`")
+        raise UserError(
+            f"{asked} is the run of a script: start it with `lockstep launch {shlex.quote(recipe.script.path)}`"
+        )
     directory = _directory_of(run, resume, recipe)
     if directory.exists():
         with contextlib.suppress(UserError):  # who goes on does not need the start weights any more
@@ -337,7 +340,7 @@ def _failure(plan: Plan, result: Result) -> Exception:
     if result.log is not None:
         lines.append(f"its log is {result.log}")
     if checkpoint.newest_good(plan.directory.checkpoints)[0] is not None:
-        lines.append(f"continue from the newest checkpoint with: lockstep resume {plan.directory.name}")
+        lines.append(f"continue from the newest checkpoint with: lockstep resume {shlex.quote(plan.directory.name)}")
     return JobError("\n".join(lines))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from typing import Any
 
@@ -24,7 +25,9 @@ def command(run: str, message: dict[str, Any]) -> RunDirectory:
             "of another version of Lockstep?): try again, or end the process that trains it"
         )
     if answer is None:
-        raise UserError(f"{directory.name} is not running: continue it with `lockstep resume {directory.name}`")
+        raise UserError(
+            f"{directory.name} is not running: continue it with `lockstep resume {shlex.quote(directory.name)}`"
+        )
     if answer["type"] != "ok":
         raise UserError(str(answer.get("sentence")))
     return directory

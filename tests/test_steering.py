@@ -64,3 +64,10 @@ def test_a_supervisor_that_is_there_and_does_not_answer_is_not_called_gone(
     Path("runs/run/supervisor.json").unlink()
     with pytest.raises(UserError, match="is not running"):
         command("run", {"type": "stop"})
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_name_is_quoted_in_what_can_be_pasted() -> None:
+    make_run("runs/my second")
+    with pytest.raises(UserError, match="continue it with `lockstep resume 'my second'`"):
+        command("my second", {"type": "stop"})
