@@ -17,6 +17,7 @@ from typing import Any, Literal
 from lockstep import (
     checkpoint,
     deletion,
+    injection,
     moving,
     owncode,
     runcode,
@@ -83,6 +84,7 @@ def train(
     """Train a recipe in a new run; with `resume`, continue the run if it is there already."""
     asked, request, display = recipe, request or Request(), display or Silent()
     take_part(request.engine)
+    injection.check()
     recipe = resolve(find_recipe(recipe) if isinstance(recipe, str) else recipe, request)
     if isinstance(asked, str) and recipe.script is not None:
         raise UserError(
@@ -176,6 +178,7 @@ def resume(run: str, request: Request | None = None, *, display: Display | None 
 
 
 def _continue(directory: RunDirectory, request: Request, display: Display, asked: Recipe | None) -> Run:
+    injection.check()
     recipe, stored_job = directory.read_config()
     if asked is None:
         recipe = moving.with_places(recipe, request, directory.name)
