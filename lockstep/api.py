@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from lockstep import (
     checkpoint,
     deletion,
+    injection,
     lengths,
     moving,
     owncode,
@@ -84,9 +86,12 @@ def train(
     """Train a recipe in a new run; with `resume`, continue the run if it is there already."""
     asked, request, display = recipe, request or Request(), display or Silent()
     take_part(request.engine)
+    injection.check()
     recipe = resolve(find_recipe(recipe) if isinstance(recipe, str) else recipe, request)
     if isinstance(asked, str) and recipe.script is not None:
-        raise UserError(f"{asked} is the run of a script: start it with `lockstep launch {recipe.script.path}`")
+        raise UserError(
+            f"{asked} is the run of a script: start it with `lockstep launch {shlex.quote(recipe.script.path)}`"
+        )
     directory = _directory_of(run, resume, recipe)
     if directory.exists():
         with contextlib.suppress(UserError):  # who goes on does not need the start weights any more
@@ -175,6 +180,7 @@ def resume(run: str, request: Request | None = None, *, display: Display | None 
 
 
 def _continue(directory: RunDirectory, request: Request, display: Display, asked: Recipe | None) -> Run:
+    injection.check()
     recipe, stored_job = directory.read_config()
     if asked is None:
         recipe = moving.with_places(recipe, request, directory.name)
@@ -347,7 +353,7 @@ def _failure(plan: Plan, result: Result) -> Exception:
     if result.log is not None:
         lines.append(f"its log is {result.log}")
     if checkpoint.newest_good(plan.directory.checkpoints)[0] is not None:
-        lines.append(f"continue from the newest checkpoint with: lockstep resume {plan.directory.name}")
+        lines.append(f"continue from the newest checkpoint with: lockstep resume {shlex.quote(plan.directory.name)}")
     return JobError("\n".join(lines))
 
 

@@ -7,6 +7,7 @@ may have named a directory that has other things in it. Links are removed, never
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Iterable
 from fnmatch import fnmatch
@@ -33,7 +34,7 @@ def _refuse(directory: RunDirectory) -> None:
         raise UserError(f"{path} is the directory that you are in, or holds it: go elsewhere first")
     directory.read_config()  # a config.json of another program is not that of a run
     if directory.is_locked():
-        raise UserError(f"{directory.name} is running: end it first with `lockstep stop {directory.name}`")
+        raise UserError(f"{directory.name} is running: end it first with `lockstep stop {shlex.quote(directory.name)}`")
     for entry in sorted(path.iterdir()):
         if not any(fnmatch(entry.name, pattern) for pattern in OWN):
             raise UserError(f"{path} holds {entry.name}, which Lockstep did not write: move it away first")

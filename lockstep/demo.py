@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from lockstep import api, injection, metrics, rundirectory
 from lockstep.api import Run
+from lockstep.errors import UserError
 from lockstep.progress import Display
 from lockstep.request import Request
 
@@ -30,6 +32,7 @@ class Act:
 
 def show(display: Display, steps: int | None = None) -> int:
     """Train, print the table, and say whether the digests agree; the exit code says it too."""
+    _check_place()
     performed = []
     for workers, kill in ((1, False), (2, False), (2, True)):
         performed.append(act(workers, kill, steps, display))
@@ -49,6 +52,13 @@ def show(display: Display, steps: int | None = None) -> int:
     digest = f"{as_typed('lockstep')} digest"
     print(f"Check it yourself: {digest} {performed[0].run.name}; {digest} {performed[-1].run.name}")
     return 0
+
+
+def _check_place() -> None:
+    """The demo has no `--run`, which is what a training would advise."""
+    place = next(one for one in (rundirectory.ROOT, Path.cwd()) if one.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {place}: change to another directory, and start the demo there")
 
 
 def as_typed(program: str) -> str:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lockstep.errors import UserError, unknown
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
 VARIABLE = "LOCKSTEP_INJECT"
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+PHASED = (*SIGNALS, "flip-weights", "flip-momentum")
+"""Actions that strike where a phase begins."""
+ACTIONS = (*PHASED, "flip-gradient", "slow")
+FIELDS = ("worker", "step", "phase", "factor")
+PHASES = ("data", "forward", "backward", "exchange", "optimizer", "evaluate", "checkpoint", "report", "verify")
+PHASES_OF_SERVERS = ("push", "result")
+EXAMPLE = "as in `kill worker=1 step=3 phase=exchange`"
 
 
 @dataclass(frozen=True)
@@ -45,9 +54,32 @@ class Rule:
     @staticmethod
     def parse(text: str) -> Rule:
         action, *pairs = text.split()
-        fields = dict(pair.split("=", 1) for pair in pairs)
-        step, factor = int(fields["step"]) if "step" in fields else None, float(fields.get("factor", 1))
-        return Rule(action, int(fields["worker"]), step, fields.get("phase", ""), factor)
+        fields = {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+        _check(text.strip(), action, fields)
+        try:
+            step, factor = int(fields["step"]) if "step" in fields else None, float(fields.get("factor", 1))
+            return Rule(action, int(fields["worker"]), step, fields.get("phase", ""), factor)
+        except ValueError:
+            raise UserError(f"{VARIABLE}: a number is missing in {text.strip()!r}: write it {EXAMPLE}") from None
+
+
+def _check(text: str, action: str, fields: dict[str, str]) -> None:
+    if action not in ACTIONS:
+        raise unknown(f"action in {VARIABLE}", action, ACTIONS)
+    for name in fields:
+        if name not in FIELDS:
+            raise unknown(f"field in {VARIABLE}", name, FIELDS)
+    needed = {"worker": True, "phase": action in PHASED, "step": action == "flip-gradient", "factor": action == "slow"}
+    for name in needed:
+        if needed[name] and not fields.get(name):
+            raise UserError(f"{VARIABLE}: {text!r} names no {name}: give {name}=..., {EXAMPLE}")
+    if fields.get("phase", "data") not in (*PHASES, *PHASES_OF_SERVERS):
+        raise unknown(f"phase in {VARIABLE}", fields["phase"], (*PHASES, *PHASES_OF_SERVERS))
+
+
+def check() -> None:
+    """Refuse rules that nobody would follow, before anything starts."""
+    _all_rules()
 
 
 @contextmanager
@@ -110,8 +142,11 @@ def striker(server: int) -> Callable[[int, str], None]:
 
 
 def _rules_of(worker: int) -> list[Rule]:
-    rules = [Rule.parse(text) for text in os.environ.get(VARIABLE, "").split(";") if text.strip()]
-    return [rule for rule in rules if rule.worker == worker]
+    return [rule for rule in _all_rules() if rule.worker == worker]
+
+
+def _all_rules() -> list[Rule]:
+    return [Rule.parse(text) for text in os.environ.get(VARIABLE, "").split(";") if text.strip()]
 
 
 def _tensor(action: str, replica: Replica) -> Tensor:

@@ -4,6 +4,7 @@ are the same, which what the run has recorded of them tells."""
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -99,9 +100,11 @@ def _other(plan: Plan, what: str, sizes: str, option: str | None) -> UserError:
     if option is not None:
         return UserError(f"{what} is not that of {run}{sizes}: give the same with {option}")
     if plan.first_step == plan.last_step:
-        instead = f"test it on these with `lockstep evaluate {run}`"
+        instead = f"test it on these with `lockstep evaluate {shlex.quote(run)}`"
     else:
-        instead = "start a new run" + (f", with --init {run} to go on from its weights" if plan.checkpoint else "")
+        instead = "start a new run" + (
+            f", with --init {shlex.quote(run)} to go on from its weights" if plan.checkpoint else ""
+        )
     return UserError(f"{what} is not that of {run}{sizes}: bring the same data back, or {instead}")
 
 
@@ -131,5 +134,5 @@ def advised(data: Data, run: str) -> Iterator[None]:
         if data.source in EMBEDDED or (references.is_reference(data.source) and not own.takes(data.source, "path")):
             raise
         options = [f"{OPTIONS[key]} PATH" for key in KEYS.values() if key.endswith("path") and getattr(data, key)]
-        command = f"lockstep resume {run} {' '.join(options or ['--data PATH'])}"
+        command = f"lockstep resume {shlex.quote(run)} {' '.join(options or ['--data PATH'])}"
         raise UserError(f"{error}; if the data of {run} lie elsewhere now, say where: `{command}`") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,7 +57,7 @@ def _no_checkpoint(directory: RunDirectory, step: int | None, problems: list[str
         return UserError(f"{problems[0]}: use another checkpoint")
     steps = checkpoint.steps_of(directory.checkpoints)
     if step is None or not steps:
-        hint = f"train it first with `lockstep resume {directory.name}`"
+        hint = f"train it first with `lockstep resume {shlex.quote(directory.name)}`"
         return UserError(f"{directory.name} has no checkpoint yet: {hint}")
     return UserError(f"{directory.name} has no checkpoint of step {step}: there are {', '.join(map(str, steps))}")
 
@@ -94,7 +95,7 @@ def find_checkpoint(target: str) -> checkpoint.Info:
         raise UserError(f"{damage}: use another checkpoint") from None
     if newest is None:
         what = problems[0] if problems else f"{directory.name} has no checkpoint yet"
-        raise UserError(f"{what}: train it with `lockstep resume {directory.name}`")
+        raise UserError(f"{what}: train it with `lockstep resume {shlex.quote(directory.name)}`")
     return newest
 
 

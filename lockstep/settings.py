@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from typing import Any
 
 from lockstep.config import Recipe
@@ -70,7 +71,14 @@ def ignored(stored: Recipe, asked: Recipe) -> list[str]:
 
     old, new = flat(dataclasses.asdict(stored)), flat(dataclasses.asdict(asked))
     return [
-        f"the stored configuration wins: {key} stays {old[key]!r}, {new[key]!r} is ignored"
+        f"the stored configuration wins: {key} stays {_as_typed(old[key])}, {_as_typed(new[key])} is ignored"
         for key in old
         if new.get(key) is not None and old[key] != new[key] and key not in MAY_DIFFER  # None asks for nothing
     ]
+
+
+def _as_typed(value: Any) -> str:
+    """A script's arguments as in its command, other lists as `--set` takes them."""
+    if not isinstance(value, tuple):
+        return repr(value)
+    return shlex.join(value) or "(none)" if all(isinstance(one, str) for one in value) else json.dumps(value)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from typing import Any
 
-from lockstep import rundirectory, wire
+from lockstep import metrics, rundirectory, wire
 from lockstep.errors import UserError
 from lockstep.rundirectory import RunDirectory
 
@@ -23,11 +24,20 @@ def command(run: str, message: dict[str, Any]) -> RunDirectory:
             f"{directory.name} is running, but its supervisor does not answer (paused, about to begin or to end, or "
             "of another version of Lockstep?): try again, or end the process that trains it"
         )
+    if answer is None and _has_finished(directory):
+        raise UserError(f"{directory.name} is over, since it has finished: there is nothing to {message['type']}")
     if answer is None:
-        raise UserError(f"{directory.name} is not running: continue it with `lockstep resume {directory.name}`")
+        raise UserError(
+            f"{directory.name} is not running: continue it with `lockstep resume {shlex.quote(directory.name)}`"
+        )
     if answer["type"] != "ok":
         raise UserError(str(answer.get("sentence")))
     return directory
+
+
+def _has_finished(directory: RunDirectory) -> bool:
+    sessions = [row for row in metrics.read(directory.metrics) if row.get("kind") in ("start", "end")]
+    return bool(sessions) and sessions[-1].get("state") == "finished"
 
 
 def _ask(document: Any, message: dict[str, Any]) -> wire.Message | None:

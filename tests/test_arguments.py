@@ -14,6 +14,15 @@ from tests.conftest import REPOSITORY
         ("trian demo", "unknown command 'trian': did you mean 'train'?"),
         ("train demo --wokers 2", "unknown option '--wokers': did you mean '--workers'?"),
         ("train demo --wokers=2", "unknown option '--wokers': did you mean '--workers'?"),
+        (
+            "launch --epochs 1 s.py",
+            "unknown option '--epochs': if it is the script's own, give it after the script; see",
+        ),
+        ("launch --wokers 2 s.py", "unknown option '--wokers': did you mean '--workers'?"),
+        (
+            "compare a --png x.jpeg",
+            "--png writes a PNG picture, and x.jpeg does not end in .png: name a file that does",
+        ),
         ("runs --josn", "did you mean '--json'?"),
         ("train demo --device cdua", "unknown value of --device 'cdua': did you mean 'cuda'?"),
         ("train demo --precision fp23", "did you mean 'fp32'?"),

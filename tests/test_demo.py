@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.demo import as_typed
+from lockstep.demo import as_typed, show
+from lockstep.errors import UserError
+from lockstep.progress import Silent
 from tests.conftest import Command
 
 NAMES = ("1-worker", "2-workers", "2-workers-one-killed")
@@ -29,6 +31,13 @@ def test_the_demos_network_passes_95_percent(lockstep: Command) -> None:
     result = lockstep("train", "demo", "--workers", "2", "--run", "run")
     assert result.returncode == 0, result.stderr
     assert json.loads(Path("runs/run/best.json").read_text())["top1"] > 0.95
+
+
+def test_a_place_that_cannot_be_written_to(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`demo` has no --run."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(UserError, match=f"cannot write to {workspace}: change to another directory"):
+        show(Silent())
 
 
 def test_commands_are_shown_as_they_can_be_pasted(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

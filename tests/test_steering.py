@@ -64,3 +64,19 @@ def test_a_supervisor_that_is_there_and_does_not_answer_is_not_called_gone(
     Path("runs/run/supervisor.json").unlink()
     with pytest.raises(UserError, match="is not running"):
         command("run", {"type": "stop"})
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_name_is_quoted_in_what_can_be_pasted() -> None:
+    make_run("runs/my second")
+    with pytest.raises(UserError, match="continue it with `lockstep resume 'my second'`"):
+        command("my second", {"type": "stop"})
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("command_", ["stop", "resize"])
+def test_a_run_that_has_finished_is_over(command_: str) -> None:
+    rows = [{"kind": "start", "step": 0, "time": 1.0}, {"kind": "end", "step": 4, "state": "finished", "time": 2.0}]
+    make_run("runs/run").metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=f"run is over, since it has finished: there is nothing to {command_}$"):
+        command("run", {"type": command_})

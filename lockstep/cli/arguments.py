@@ -30,7 +30,12 @@ class Parser(argparse.ArgumentParser):
             hint = f": {before} takes no file, redirect it with `> {argument}`" if before in PRINTING else ""
             return f"{argument!r} is one argument too many{hint}"
         option = argument.partition("=")[0]
-        close = nearest(option, self._option_string_actions)
+        if any(action.nargs == argparse.REMAINDER for action in self._actions):
+            close = nearest(option, self._option_string_actions, 0.8)  # any other option may be the script's
+            if close is None:
+                return f"unknown option {option!r}: if it is the script's own, give it after the script"
+        else:
+            close = nearest(option, self._option_string_actions)
         return f"unknown option {option!r}" + (f": did you mean {close!r}?" if close is not None else "")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

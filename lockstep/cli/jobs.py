@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import options, reports
@@ -92,7 +93,7 @@ def stop(parsed: argparse.Namespace) -> int:
     from lockstep import api
 
     directory = api.command(parsed.run, {"type": "stop"})
-    print(f"{directory.name} ends with a checkpoint; continue it with: lockstep resume {directory.name}")
+    print(f"{directory.name} ends with a checkpoint; continue it with: lockstep resume {shlex.quote(directory.name)}")
     return 0
 
 
@@ -110,13 +111,13 @@ def _conclude(run: Run, profiled: bool) -> int:
         reports.profile(run.directory)
     if run.state == "stopped":
         where = "with a checkpoint" if run.digest else "at once, without a new checkpoint"
-        print(f"stopped by {run.signal} {where}; continue with: lockstep resume {run.name}")
+        print(f"stopped by {run.signal} {where}; continue with: lockstep resume {shlex.quote(run.name)}")
         return run.exit_code
     _print_figures(run)
     if (losses := _describe_losses(run)) is not None:
         print(losses)
     if run.steps_left:
-        print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {run.name}")
+        print(f"{run.steps_left} steps are left (--stop-at); go on with: lockstep resume {shlex.quote(run.name)}")
     if run.losses.dropped_leaves:
         print(f"{run.losses.dropped_leaves} leaves were dropped because they came late (--late drop)")
     if run.losses.broken_images:

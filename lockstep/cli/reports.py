@@ -75,6 +75,8 @@ def compare(parsed: argparse.Namespace) -> int:
     from lockstep import rundirectory
     from lockstep.report import comparison
 
+    if parsed.png is not None and not parsed.png.lower().endswith(".png"):
+        raise UserError(f"--png writes a PNG picture, and {parsed.png} does not end in .png: name a file that does")
     runs = [comparison.load(rundirectory.existing(name)) for name in dict.fromkeys(parsed.runs)]
     rows, target = comparison.compare(runs, parsed.top1)
     if parsed.html is not None:

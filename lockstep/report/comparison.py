@@ -18,7 +18,7 @@ from lockstep.data import description
 from lockstep.errors import UserError
 from lockstep.inputs import Inputs
 from lockstep.report.curves import Course, course
-from lockstep.report.runs import Summary, summarize
+from lockstep.report.runs import Summary, short_digest, summarize
 from lockstep.report.sizes import Sizes, sizes, speed_per_worker, together, was_resized
 from lockstep.rundirectory import RunDirectory
 
@@ -231,7 +231,7 @@ def columns(target: float | None, goals: list[str]) -> list[Column]:
         Column(time, None, lambda row: spread(list(row.seconds_to), "{:.1f}")),
         _number_column("MB/step", _megabytes, "{:.3f}"),
         Column("deaths", None, lambda row: str(sum(run.summary.deaths for run in row.runs) or "")),
-        _text_column("digest", lambda row: ", ".join((run.summary.digest or "")[:12] for run in row.runs)),
+        _text_column("digest", lambda row: ", ".join(short_digest(run.summary) for run in row.runs)),
     ]
     return [column for column in found if column.title]
 

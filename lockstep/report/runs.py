@@ -137,5 +137,9 @@ def _cells(one: Summary) -> list[str]:
     lost = f"{one.seconds_lost:.1f} s" if one.seconds_lost else ""
     when = time.strftime("%m-%d %H:%M", time.localtime(one.changed)) if one.changed else ""
     figures = [str(one.step), str(one.workers), top1, best, speed]
-    digest = (one.digest or "")[:12] + ("" if one.is_reproducible or not one.digest else " (varies)")
-    return [one.name, one.recipe, one.state, *figures, *misfortunes, lost, digest, when]
+    return [one.name, one.recipe, one.state, *figures, *misfortunes, lost, short_digest(one), when]
+
+
+def short_digest(one: Summary) -> str:
+    """Its beginning, and whether another run would end on another one."""
+    return (one.digest or "")[:12] + ("" if one.is_reproducible or not one.digest else " (varies)")

@@ -109,6 +109,8 @@ class ScriptJob:
             raise UserError("job.keep must be called before the loop begins")
         for name, one in also.items():
             keeping.check(name, one)
+            if isinstance(one, torch.optim.Optimizer):
+                one.register_step_pre_hook(lambda *_: self._guard.check_update())
         self._kept |= also
         return next(iter(also.values())) if len(also) == 1 else None
 

@@ -34,6 +34,7 @@ class ScriptStep:
         """The span that the script's own code is in, inside a leaf. Elsewhere it may take as long as it likes."""
         self._loss: torch.Tensor | None = None
         self._hits = NOT_COUNTED
+        self._owes_exchange = False
 
     @property
     def index(self) -> int:
@@ -69,6 +70,12 @@ class ScriptStep:
 
     def leaves(self) -> Iterator[Any]:
         """The batches of the leaves that are mine and not yet held, each to be computed with `backward`."""
+        if self._owes_exchange:  # none would be left, and `while not step.done` would never end
+            raise UserError(
+                f"the leaves of step {self.index} were asked for again without an exchange: call step.exchange() after "
+                "`for ... in step.leaves()`, inside `while not step.done`"
+            )
+        self._owes_exchange = True
         replica, worker = self._training.replica, self._training.worker
         for leaf in self._step.missing():
             if worker is not None:
@@ -97,6 +104,7 @@ class ScriptStep:
         """Add up what all workers hold. Afterwards either `done`, or a change of workers has left more leaves to me."""
         if self._guard.is_in_leaf:
             raise UserError("step.exchange was called inside a leaf: it belongs after `for ... in step.leaves()`")
+        self._owes_exchange = False
         training, step = self._training, self._step
         if step.done:
             return
@@ -114,6 +122,7 @@ class ScriptStep:
                 "`while not step.done`"
             )
         self._guard.check()
+        self._guard.check_updated()
         self._training.replica.adopt_buffers()
 
     def _open(self, name: str) -> None:

@@ -38,6 +38,15 @@ def written(name: str, rows: list[metrics.Row] = ONE_SESSION, best: float = 0.5,
     return load(directory)
 
 
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(("is_reproducible", "shown"), [(True, "0" * 12), (False, "0" * 12 + " (varies)")])
+def test_a_digest_that_varies_is_marked(is_reproducible: bool, shown: str) -> None:
+    one = written("one")
+    one = replace(one, summary=replace(one.summary, digest="0" * 64, is_reproducible=is_reproducible))
+    rows, target = compare([one], None)
+    assert columns(target, ["top1"])[-1].of_row(rows[0]) == shown
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One worker, two workers of which one is killed, another seed, and a strategy of its own."""

@@ -90,6 +90,32 @@ def test_a_step_must_be_done() -> None:
         next(iter(train))
 
 
+def test_a_step_without_its_exchange() -> None:
+    model, _, _, train = small()
+    step = next(iter(train))
+    for x, y in step.leaves():
+        step.backward(nn.functional.mse_loss(model(x), y))
+    with pytest.raises(UserError, match=r"call step\.exchange\(\) after"):  # `while not step.done` would never end
+        next(step.leaves(), None)
+
+
+def test_a_step_without_its_update() -> None:
+    model, _, _, train = small()
+    steps = iter(train)
+    compute(model, next(steps))
+    with pytest.raises(UserError, match=r"without optimizer\.step\(\): call it after"):
+        next(steps)
+
+
+def test_an_update_may_be_left_out_or_be_that_of_a_kept_optimizer() -> None:
+    model, _, job, train = small(steps=3)
+    other = job.keep(other=torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in train:
+        compute(model, step)
+        if step.index == 0:
+            other.step()
+
+
 class Endless(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         yield 1
