@@ -25,7 +25,9 @@ def command(run: str, message: dict[str, Any]) -> RunDirectory:
             "of another version of Lockstep?): try again, or end the process that trains it"
         )
     if answer is None and _has_finished(directory):
-        raise UserError(f"{directory.name} is over, since it has finished: there is nothing to {message['type']}")
+        raise UserError(
+            f"{directory.name} is not running, since it has finished: there is nothing to {message['type']}"
+        )
     if answer is None:
         raise UserError(
             f"{directory.name} is not running: continue it with `lockstep resume {shlex.quote(directory.name)}`"

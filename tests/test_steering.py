@@ -78,5 +78,5 @@ def test_a_name_is_quoted_in_what_can_be_pasted() -> None:
 def test_a_run_that_has_finished_is_over(command_: str) -> None:
     rows = [{"kind": "start", "step": 0, "time": 1.0}, {"kind": "end", "step": 4, "state": "finished", "time": 2.0}]
     make_run("runs/run").metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match=f"run is over, since it has finished: there is nothing to {command_}$"):
+    with pytest.raises(UserError, match=f"run is not running, since it has finished: there is nothing to {command_}$"):
         command("run", {"type": command_})
