@@ -17,8 +17,6 @@ class Guard:
         self._left: dict[str, Any] | None = None
         """The generators as the last leaf left them; None before the first."""
         self.is_in_leaf = False
-        self._is_updated = False
-        """Whether an optimizer has made a step: after the first one a script may leave some out."""
 
     def enter(self) -> None:
         """A leaf begins."""
@@ -44,9 +42,3 @@ class Guard:
         """Refuse a step of the optimizer between two leaves."""
         if self.is_in_leaf:
             raise UserError("optimizer.step() was called inside a leaf: it belongs after `while not step.done`")
-        self._is_updated = True
-
-    def check_updated(self) -> None:
-        """Refuse a loop without a step of the optimizer."""
-        if not self._is_updated:
-            raise UserError("a step ended without optimizer.step(): call it after `while not step.done`")

@@ -122,7 +122,6 @@ class ScriptStep:
                 "`while not step.done`"
             )
         self._guard.check()
-        self._guard.check_updated()
         self._training.replica.adopt_buffers()
 
     def _open(self, name: str) -> None:

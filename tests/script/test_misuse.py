@@ -99,21 +99,27 @@ def test_a_step_without_its_exchange() -> None:
         next(step.leaves(), None)
 
 
-def test_a_step_without_its_update() -> None:
-    model, _, _, train = small()
-    steps = iter(train)
-    compute(model, next(steps))
-    with pytest.raises(UserError, match=r"without optimizer\.step\(\): call it after"):
-        next(steps)
-
-
-def test_an_update_may_be_left_out_or_be_that_of_a_kept_optimizer() -> None:
-    model, _, job, train = small(steps=3)
-    other = job.keep(other=torch.optim.SGD(model.parameters(), lr=0.1))
+def test_an_update_may_be_left_out() -> None:
+    """As by a script that adds up the gradients of several steps."""
+    model, optimizer, _, train = small(steps=2)
+    before = model.weight.detach().clone()
     for step in train:
         compute(model, step)
-        if step.index == 0:
+        if step.index == 1:
+            assert torch.equal(model.weight, before)
+            optimizer.step()
+    assert not torch.equal(model.weight, before)
+
+
+def test_a_kept_optimizer_makes_no_step_inside_a_leaf() -> None:
+    model, _, job, train = small()
+    other = job.keep(other=torch.optim.SGD(model.parameters(), lr=0.1))
+    step = next(iter(train))
+    for x, y in step.leaves():
+        step.backward(nn.functional.mse_loss(model(x), y))
+        with pytest.raises(UserError, match=r"optimizer\.step\(\) was called inside a leaf"):
             other.step()
+        break
 
 
 class Endless(IterableDataset[int]):
