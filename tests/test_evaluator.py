@@ -138,14 +138,17 @@ def test_options_of_a_single_evaluation_are_refused_when_following(lockstep: Com
 
 
 def test_a_damaged_checkpoint_is_passed_over(lockstep: Command) -> None:
+    """One that a session ends with is always written; others may give way to the next on a busy machine."""
     keep = ["--set", "checkpoints.every_steps=8", "--set", "checkpoints.keep=9", "--set", "evaluation.every_steps=0"]
-    digest_in(lockstep("train", *RECIPE, *keep, "--workers", "1", "--run", "run"))
+    digest_in(lockstep("train", *RECIPE, *keep, "--workers", "1", "--run", "run", "--stop-at", "8"))
+    digest_in(lockstep("resume", "run"))
     with Path("runs/run/checkpoints/step-000000008/model.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x7f")
     done = lockstep("evaluate", "run", "--follow")
     assert done.returncode == 0
-    assert list(evaluations(Path("runs/run/followed.jsonl"))) == [16, 24]
+    found = list(evaluations(Path("runs/run/followed.jsonl")))
+    assert found in ([16, 24], [24])
 
 
 def test_a_metric_that_is_no_number_breaks_neither_the_follower_nor_what_is_read_later(lockstep: Command) -> None:
