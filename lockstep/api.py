@@ -210,6 +210,8 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
                 f"{directory.name} has {plan.first_step} steps already, more than the {plan.last_step} asked for: give "
                 "a greater length, or start a new run"
             )
+        with directory.writing():
+            _write_description(plan, recipe)
         if plan.first_step < plan.last_step and strategies.rounds(job, plan.num_steps).splits(plan.first_step):
             display.note(f"it goes on inside a round, from step {plan.first_step}: a longer run would have other bits")
         if plan.first_step < plan.last_step and (note := _new_length(plan, began)) is not None:
@@ -218,8 +220,6 @@ def _continue(directory: RunDirectory, request: Request, display: Display, asked
             display.note(plan.dataset.overlap)
         if plan.first_step < plan.last_step and stored_job.listen is not None and job.listen is None:
             display.note(f"other hosts could join before: with --listen {stored_job.listen} they can again")
-        with directory.writing():
-            _write_description(plan, recipe)
         return _supervise(plan, display)
 
 
