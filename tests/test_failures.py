@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lockstep import api, checkpoint
@@ -16,8 +18,6 @@ from lockstep.request import Request
 from lockstep.supervisor.machine import Machine
 from tests.conftest import Command, start
 from tests.test_resume import TINY, rows_of, wait_for_step
-
-psutil = pytest.importorskip("psutil")
 
 RAISING = """
 import torch
@@ -149,16 +149,22 @@ def test_two_supervisors_cannot_train_one_run(lockstep: Command, workspace: Path
         process.communicate(timeout=30)
 
 
-def test_a_second_signal_stops_at_once(workspace: Path) -> None:
-    """Even when no checkpoint can be written, because a worker is stopped."""
+def stopping_in_vain(workspace: Path, wish: signal.Signals) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A run that has been asked to end, and its processes, which stand still and write no checkpoint."""
     process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)
     wait_for_step(process, "run", 1)
     children = psutil.Process(process.pid).children(recursive=True)
     for child in children:
         child.suspend()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(wish)
     while "stopping" not in (line := process.stderr.readline()):  # type: ignore[union-attr]
         assert line
+    return process, children
+
+
+def test_a_second_signal_stops_at_once(workspace: Path) -> None:
+    """Even when no checkpoint can be written, because a worker is stopped."""
+    process, children = stopping_in_vain(workspace, signal.SIGINT)
     process.send_signal(signal.SIGINT)
     start_time = time.monotonic()
     process.communicate(timeout=30)
@@ -170,14 +176,7 @@ def test_a_second_signal_stops_at_once(workspace: Path) -> None:
 
 def test_a_signal_ends_a_run_whose_workers_all_die_before_they_could_save(workspace: Path) -> None:
     """As when a host takes its processes down with it; nobody need ask twice."""
-    process = start("train", *TINY, "--steps", "100000", "--workers", "2", "--run", "run", cwd=workspace)
-    wait_for_step(process, "run", 1)
-    children = psutil.Process(process.pid).children(recursive=True)
-    for child in children:
-        child.suspend()
-    process.send_signal(signal.SIGTERM)
-    while "stopping" not in (line := process.stderr.readline()):  # type: ignore[union-attr]
-        assert line
+    process, children = stopping_in_vain(workspace, signal.SIGTERM)
     for child in children:
         child.kill()
     out, shown = process.communicate(timeout=30)
